@@ -27,13 +27,13 @@ func TestDocumentation(t *testing.T) {
 	if !ok || !closed {
 		t.Fatalf("%s has no place for the table", file)
 	}
-	if table == Markdown() {
+	if table == markdown() {
 		return
 	}
 	if !*update {
 		t.Fatalf("%s shows another table; rewrite it with go test ./internal/settings -update", file)
 	}
-	if err := os.WriteFile(file, []byte(before+begin+Markdown()+end+after), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(before+begin+markdown()+end+after), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -172,7 +172,7 @@ func TestTableIsWhole(t *testing.T) {
 	}
 	for i := range All {
 		s := &All[i]
-		if s.Range == "" || s.Meaning == "" || s.Unit() == "" || s.Default != "" && s.Derived != "" {
+		if s.Range == "" || s.Meaning == "" || unit(s) == "" || s.Default != "" && s.Derived != "" {
 			t.Errorf("%s: %+v", s.Name, s)
 		}
 		if v.Text(s.Name) != again.Text(s.Name) {

@@ -246,25 +246,6 @@ const (
 	EnvSSH = envPrefix + "SSH"
 )
 
-// Unit is the unit of the setting's value, for people.
-func (s *Setting) Unit() string {
-	switch s.value(blank()).Type() {
-	case "SIZE":
-		return "bytes, with K, M, G or T"
-	case "RATE":
-		return "bits per second, with kbit, Mbit or Gbit; or bytes, with MB/s or MiB/s"
-	case "DURATION":
-		return "time, with µs, ms, s, m or h"
-	case "N":
-		return "number"
-	case "bool":
-		return "truth"
-	case "HOSTS", "ADDRS":
-		return "list"
-	}
-	return "text"
-}
-
 // usage is the line in --help. pflag adds the default.
 func (s *Setting) usage() string {
 	usage := s.Meaning

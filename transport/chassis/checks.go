@@ -13,7 +13,11 @@ func CheckControl(name string, control []byte) {
 	}
 }
 
-// NoPeer panics because a node has no such peer.
-func NoPeer(name string, self transport.NodeID, nodes int, id transport.NodeID) {
-	panic(fmt.Sprintf("%s: node %d of %d has no peer %d", name, self, nodes, id))
+// PeerOf is a peer by its number, which must be another node of the cluster: peers is by node, and
+// nil at the node itself.
+func PeerOf[P any](name string, self transport.NodeID, peers []*P, id transport.NodeID) *P {
+	if int(id) >= len(peers) || peers[id] == nil {
+		panic(fmt.Sprintf("%s: node %d of %d has no peer %d", name, self, len(peers), id))
+	}
+	return peers[id]
 }

@@ -119,6 +119,13 @@ func (pool *Pool) Get() *Payload {
 	return p
 }
 
+// Lease returns a payload for a peer, in its own buffer.
+func (pool *Pool) Lease(to transport.NodeID) *Payload {
+	p := pool.Get()
+	p.Lease(to, p.Own())
+	return p
+}
+
 // Put takes a payload back, whatever its state was.
 func (pool *Pool) Put(p *Payload) {
 	if pool.Freed != nil {
@@ -160,6 +167,22 @@ func (pool *Pool) Check(to transport.NodeID, payload transport.Payload) *Payload
 			pool.Name, to, stateNames[p.state], p.to))
 	}
 	return p
+}
+
+// Send is transport.Transport's Send but for the queue: enqueue is called behind the gate, with the
+// page of the frame, nil if it has none, which is the pool's again if enqueue fails.
+func (pool *Pool) Send(gate *Gate, to transport.NodeID, control []byte, payload transport.Payload, enqueue func(page *Payload) error) error {
+	CheckControl(pool.Name, control)
+	page := pool.Check(to, payload)
+	err := transport.ErrClosed
+	if gate.Enter() {
+		err = enqueue(page)
+		gate.Leave()
+	}
+	if err != nil && page != nil {
+		pool.Put(page)
+	}
+	return err
 }
 
 // Lender lends the handler payloads for the time of a call of Frame. It belongs to the reactor.

@@ -135,34 +135,19 @@ func (t *Transport) WaitFD() int { return t.wait.Poller.FD() }
 
 // peer returns a peer by its number, which must be another node of the cluster.
 func (t *Transport) peer(id transport.NodeID) *peer {
-	if int(id) >= len(t.peers) || t.peers[id] == nil {
-		chassis.NoPeer(name, t.Self(), len(t.peers), id)
-	}
-	return t.peers[id]
+	return chassis.PeerOf(name, t.Self(), t.peers, id)
 }
 
 // Lease implements transport.Transport.
 func (t *Transport) Lease(to transport.NodeID) transport.Payload {
 	t.peer(to)
-	p := t.pool.Get()
-	p.Lease(to, p.Own())
-	return p
+	return t.pool.Lease(to)
 }
 
 // Send implements transport.Transport.
 func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.Payload) error {
 	p := t.peer(to)
-	chassis.CheckControl(name, control)
-	page := t.pool.Check(to, payload)
-	err := transport.ErrClosed
-	if t.gate.Enter() {
-		err = t.hold(p, control, page)
-		t.gate.Leave()
-	}
-	if err != nil && page != nil {
-		t.pool.Put(page)
-	}
-	return err
+	return t.pool.Send(&t.gate, to, control, payload, func(page *chassis.Payload) error { return t.hold(p, control, page) })
 }
 
 // Flush implements transport.Transport. What is held on leaves by later calls.

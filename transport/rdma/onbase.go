@@ -9,6 +9,7 @@ import (
 
 // passOn gives a frame to the base transport as it is.
 func (t *Transport) passOn(p *peer, control []byte, payload transport.Payload) error {
+	chassis.CheckControl(name, control)
 	if !t.gate.Enter() { // The base may still be at work for Close.
 		payload.Release()
 		return transport.ErrClosed

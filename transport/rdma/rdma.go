@@ -230,10 +230,7 @@ func (t *Transport) Sizes() Sizes { return t.sizes }
 
 // peer returns a peer by its number, which must be another node of the cluster.
 func (t *Transport) peer(id transport.NodeID) *peer {
-	if int(id) >= len(t.peers) || id == t.self {
-		chassis.NoPeer(name, t.self, len(t.peers), id)
-	}
-	return t.peers[id]
+	return chassis.PeerOf(name, t.self, t.peers, id)
 }
 
 // Flush implements transport.Transport.

@@ -48,20 +48,10 @@ func (t *Transport) Lease(to transport.NodeID) transport.Payload {
 // Send implements transport.Transport.
 func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.Payload) error {
 	p := t.peer(to)
-	chassis.CheckControl(name, control)
 	if p.plain && payload != nil && !t.pool.Has(payload) {
 		return t.passOn(p, control, payload)
 	}
-	page := t.pool.Check(to, payload)
-	err := transport.ErrClosed
-	if t.gate.Enter() {
-		err = t.enqueue(p, control, page)
-		t.gate.Leave()
-	}
-	if err != nil && page != nil {
-		t.pool.Put(page)
-	}
-	return err
+	return t.pool.Send(&t.gate, to, control, payload, func(page *chassis.Payload) error { return t.enqueue(p, control, page) })
 }
 
 // enqueue appends a frame to what goes to a peer. page is the caller's again when it fails.

@@ -59,8 +59,7 @@ func (n *node) WaitFD() int { return n.event.FD() }
 // Lease implements transport.Transport.
 func (n *node) Lease(to transport.NodeID) transport.Payload {
 	n.network.checkPair(n.id, to)
-	p := n.pool.Get()
-	p.Lease(to, p.Own())
+	p := n.pool.Lease(to)
 	n.leases[p] = n.readmits[to]
 	return p
 }

@@ -232,34 +232,19 @@ func (t *Transport) WaitFD() int { return t.wait.Poller.FD() }
 
 // peer returns a peer by its number, which must be another node of the cluster.
 func (t *Transport) peer(id transport.NodeID) *peer {
-	if int(id) >= len(t.peers) || id == t.self {
-		chassis.NoPeer(name, t.self, len(t.peers), id)
-	}
-	return t.peers[id]
+	return chassis.PeerOf(name, t.self, t.peers, id)
 }
 
 // Lease implements transport.Transport. On TCP a lease is a buffer of this node's pool.
 func (t *Transport) Lease(to transport.NodeID) transport.Payload {
 	t.peer(to)
-	p := t.pool.Get()
-	p.Lease(to, p.Own())
-	return p
+	return t.pool.Lease(to)
 }
 
 // Send implements transport.Transport.
 func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.Payload) error {
 	p := t.peer(to)
-	chassis.CheckControl(name, control)
-	page := t.pool.Check(to, payload)
-	err := transport.ErrClosed
-	if t.gate.Enter() {
-		err = t.enqueue(p, control, page)
-		t.gate.Leave()
-	}
-	if err != nil && page != nil {
-		t.pool.Put(page)
-	}
-	return err
+	return t.pool.Send(&t.gate, to, control, payload, func(page *chassis.Payload) error { return t.enqueue(p, control, page) })
 }
 
 // enqueue appends a frame to the peer's queue. page is the caller's again when it fails.

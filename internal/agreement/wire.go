@@ -1,10 +1,10 @@
 package agreement
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
+
+	"dsmd/internal/wire"
 )
 
 // Mark is a bit of the first byte of each message. It tells messages from other frames on the same
@@ -51,77 +51,56 @@ type message struct {
 	view          // its members are sorted, without repetitions, and not all are leaving
 }
 
-// In the wire form of a member leavingBit is set if it is leaving, and cameBit if it is a process
-// that has come.
-const leavingBit, cameBit = 1 << 15, 1 << 14
+// fields are those that stand behind Mark and the kind.
+func (m *message) fields() []any {
+	const most = 1<<16 - 1 // sorted ones are shorter
+	return []any{
+		&m.epoch, &m.ballot, &m.voted, wire.List(&m.members, most, wire.Item), wire.List(&m.leaving, most, wire.Item),
+		wire.List(&m.processes, most, func(p *process) []any { return []any{&p.node, &p.id} }),
+	}
+}
 
-// headerBytes is how long a message without members is.
-const headerBytes = 1 + 4 + 8 + 8 + 2
-
-// appendMessage appends m in wire form: Mark and kind, then little-endian epoch, ballot, voted, the
-// number of members, each member with its bits, and the processes of those with cameBit.
+// appendMessage appends m in wire form.
 func appendMessage(b []byte, m *message) []byte {
-	b = append(b, Mark|byte(m.kind))
-	b = binary.LittleEndian.AppendUint32(b, m.epoch)
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.ballot))
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.voted))
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.members)))
-	for _, n := range m.members {
-		if contains(m.leaving, n) {
-			n |= leavingBit
-		}
-		if _, came := searchProcess(m.processes, n&^leavingBit); came {
-			n |= cameBit
-		}
-		b = binary.LittleEndian.AppendUint16(b, uint16(n))
-	}
-	for _, p := range m.processes {
-		b = binary.LittleEndian.AppendUint64(b, p.id)
-	}
-	return b
+	return wire.Append(append(b, Mark|byte(m.kind)), m.fields()...)
 }
 
 // decodeMessage reads what appendMessage wrote, and nothing else: two messages never have the same
 // bytes.
 func decodeMessage(b []byte) (message, error) {
-	if len(b) < headerBytes || b[0]&Mark == 0 {
+	if len(b) == 0 || b[0]&Mark == 0 {
 		return message{}, fmt.Errorf("%w: %d bytes that are none", ErrMalformed, len(b))
 	}
-	m := message{
-		kind: kind(b[0] &^ Mark), epoch: binary.LittleEndian.Uint32(b[1:]),
-		ballot: ballot(binary.LittleEndian.Uint64(b[5:])), voted: ballot(binary.LittleEndian.Uint64(b[13:])),
-	}
-	count := int(binary.LittleEndian.Uint16(b[21:]))
-	if m.kind == 0 || m.kind >= kindEnd || m.epoch == 0 {
+	m := message{kind: kind(b[0] &^ Mark)}
+	switch err := wire.Decode(b[1:], m.fields()...); {
+	case err != nil:
+		return message{}, fmt.Errorf("%w: %v: %w", ErrMalformed, m.kind, err)
+	case m.kind == 0 || m.kind >= kindEnd || m.epoch == 0:
 		return message{}, fmt.Errorf("%w: kind %d for epoch %d", ErrMalformed, m.kind, m.epoch)
-	}
-	if count > MaxNodes || len(b) < headerBytes+2*count {
-		return message{}, fmt.Errorf("%w: %v of %d bytes with %d members", ErrMalformed, m.kind, len(b), count)
-	}
-	rest := b[headerBytes+2*count:]
-	for i := range count {
-		n := NodeID(binary.LittleEndian.Uint16(b[headerBytes+2*i:]))
-		if n&leavingBit != 0 {
-			n &^= leavingBit
-			m.leaving = append(m.leaving, n&^cameBit)
-		}
-		if n&cameBit != 0 && len(rest) >= 8 {
-			n &^= cameBit
-			m.processes = append(m.processes, process{n, binary.LittleEndian.Uint64(rest)})
-			rest = rest[8:]
-		}
-		if n >= MaxNodes || i > 0 && n <= m.members[i-1] {
-			return message{}, fmt.Errorf("%w: %v with members that are not in order", ErrMalformed, m.kind)
-		}
-		m.members = append(m.members, n)
-	}
-	if len(rest) > 0 || slices.ContainsFunc(m.processes, func(p process) bool { return p.id == 0 }) {
-		return message{}, fmt.Errorf("%w: %v of %d bytes with %d members, of which %d have come", ErrMalformed, m.kind, len(b), count, len(m.processes))
-	}
-	if !m.sound() {
-		return message{}, fmt.Errorf("%w: %v with ballot %d, vote %d and %d members", ErrMalformed, m.kind, m.ballot, m.voted, count)
+	case !m.ordered():
+		return message{}, fmt.Errorf("%w: %v with members that are not in order", ErrMalformed, m.kind)
+	case !m.sound():
+		return message{}, fmt.Errorf("%w: %v with ballot %d, vote %d and %d members", ErrMalformed, m.kind, m.ballot, m.voted, len(m.members))
 	}
 	return m, nil
+}
+
+// ordered reports whether the members are sorted, and so are those of them that leave or have come.
+func (m *message) ordered() bool {
+	came := make([]NodeID, len(m.processes))
+	for i, p := range m.processes {
+		if came[i] = p.node; p.id == 0 {
+			return false
+		}
+	}
+	for _, list := range [][]NodeID{m.members, m.leaving, came} {
+		for i, n := range list {
+			if n >= MaxNodes || i > 0 && n <= list[i-1] || !contains(m.members, n) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // sound reports whether the message has exactly the fields that belong to its kind.

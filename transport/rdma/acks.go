@@ -50,7 +50,7 @@ func (s *sender) postAck(p *peer, flags uint32) bool {
 	l.acks++
 	h := header{ack: p.dealt, slot: noSlot, flags: flags}
 	h.put(s.block(p, index))
-	l.said.remember(h, nil, l.terms.slots)
+	l.said.remember(h, nil, int(l.terms.slots))
 	s.appendSend(p, l, index, headerBytes)
 	s.acknowledged(p)
 	s.counts.BytesSent.Add(headerBytes)

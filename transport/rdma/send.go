@@ -242,7 +242,7 @@ func (s *sender) mayPost(p *peer, l *link) bool {
 	switch {
 	case p.sent+1 > p.acked+uint64(l.terms.window):
 		return false
-	case f.page != nil && l.pages >= l.terms.slots:
+	case f.page != nil && l.pages >= int(l.terms.slots):
 		return false
 	}
 	return l.posted+uint64(len(s.requests))+2 <= l.retired+uint64(s.sizes.SendRequests-signalEvery)
@@ -271,7 +271,7 @@ func (s *sender) appendMessage(p *peer, l *link, number uint64) {
 		}
 	}
 	s.appendSend(p, l, index, f.bytes)
-	l.said.remember(h, piece, l.terms.slots)
+	l.said.remember(h, piece, int(l.terms.slots))
 	h.put(block)
 	s.counts.BytesSent.Add(uint64(f.bytes))
 }
@@ -282,7 +282,7 @@ func (s *sender) appendMessage(p *peer, l *link, number uint64) {
 func (s *sender) appendPage(p *peer, l *link, page *chassis.Payload, h header, piece []byte) (short bool) {
 	write := s.writePage(p, l, page.Slot)
 	if s.fabric.immediate() {
-		if write.Imm, short = l.said.abridge(h, piece, l.terms.slots); short {
+		if write.Imm, short = l.said.abridge(h, piece, int(l.terms.slots)); short {
 			write.Op = verbs.OpWriteImm
 		}
 	}

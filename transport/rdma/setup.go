@@ -80,7 +80,7 @@ func (r *router) makeLink(p *peer) error {
 // termsFor are what a peer must know to reach the queue pair and the slots that are the peer's.
 func (r *router) termsFor(p *peer) terms {
 	return terms{
-		generation: p.generation, window: r.sizes.Window, slots: r.sizes.Slots, key: r.recvSlots.rkey,
+		generation: p.generation, window: uint16(r.sizes.Window), slots: uint16(r.sizes.Slots), key: r.recvSlots.rkey,
 		address: r.recvSlots.addr + uint64(p.index*r.sizes.Slots*r.sizes.SlotBytes), device: p.link.end.describe(),
 	}
 }

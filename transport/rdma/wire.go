@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"dsmd/internal/wire"
 	"dsmd/transport"
 )
 
@@ -13,7 +14,7 @@ import (
 var ErrMalformed = errors.New("rdma: malformed message")
 
 // version is the version of all that this package says to its peers.
-const version = 3
+const version = 4
 
 // Hello is what a node says of itself in the greeting of the base transport, when it has a device
 // and wants to use it.
@@ -89,43 +90,32 @@ const (
 const maxTextBytes = 300
 
 // terms is what a node tells a peer of its queue pair and of the memory that the peer may write.
-//
-//	generation u32, window u16, slots u16, address u64, key u32, then what the device's side adds
 type terms struct {
 	generation uint32 // which attempt of the pair this belongs to
-	window     int    // messages that the peer may have on their way
-	slots      int    // pages that it may have on their way
+	window     uint16 // messages that the peer may have on their way
+	slots      uint16 // pages that it may have on their way
 	address    uint64 // of the first slot
 	key        uint32
 	device     []byte // see endpoint.describe
 }
 
-const termsBytes = 1 + 4 + 2 + 2 + 8 + 4
+// maxDeviceBytes bounds terms.device.
+const maxDeviceBytes = 100
 
-func appendTerms(b []byte, n note, t terms) []byte {
-	b = append(b, byte(n))
-	b = binary.LittleEndian.AppendUint32(b, t.generation)
-	b = binary.LittleEndian.AppendUint16(b, uint16(t.window))
-	b = binary.LittleEndian.AppendUint16(b, uint16(t.slots))
-	b = binary.LittleEndian.AppendUint64(b, t.address)
-	b = binary.LittleEndian.AppendUint32(b, t.key)
-	return append(b, t.device...)
+func (t *terms) fields() []any {
+	return []any{&t.generation, &t.window, &t.slots, &t.address, &t.key, wire.Text(&t.device, maxDeviceBytes)}
 }
 
-// readTerms reads what appendTerms wrote, note included.
-func readTerms(b []byte) (terms, error) {
-	if len(b) < termsBytes {
-		return terms{}, fmt.Errorf("%w: terms of %d bytes, at least %d are needed", ErrMalformed, len(b), termsBytes)
-	}
-	t := terms{
-		generation: binary.LittleEndian.Uint32(b[1:]),
-		window:     int(binary.LittleEndian.Uint16(b[5:])),
-		slots:      int(binary.LittleEndian.Uint16(b[7:])),
-		address:    binary.LittleEndian.Uint64(b[9:]),
-		key:        binary.LittleEndian.Uint32(b[17:]),
-		device:     b[termsBytes:],
-	}
-	if t.window < 1 || t.slots < 1 {
+func appendTerms(b []byte, n note, t terms) []byte {
+	return wire.Append(append(b, byte(n)), t.fields()...)
+}
+
+// readTerms reads what appendTerms wrote, note included, which is there.
+func readTerms(b []byte) (t terms, err error) {
+	switch err := wire.Decode(b[1:], t.fields()...); {
+	case err != nil:
+		return terms{}, fmt.Errorf("%w: terms: %w", ErrMalformed, err)
+	case t.window < 1 || t.slots < 1:
 		return terms{}, fmt.Errorf("%w: terms with a window of %d messages and %d slots", ErrMalformed, t.window, t.slots)
 	}
 	return t, nil

@@ -7,12 +7,13 @@ import (
 	"io"
 	"strings"
 
+	"dsmd/internal/wire"
 	"dsmd/transport"
 )
 
 // WireVersion is the version of everything that nodes say to each other through this package and of
 // what they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 23
+const WireVersion = 24
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together:
 // they differ in version, cluster, number of nodes or page size. Trying again does not help.
@@ -29,11 +30,6 @@ const (
 	// the same in all versions, so that nodes of different versions can tell each other what
 	// differs.
 	greetingPrefixBytes = len(magic) + 6
-	// greetingFixedBytes is the part of the rest before the name of the cluster: addressee u16,
-	// nodes u16, page size u32, purpose u8, flags u8 (1: listens; from 2 on: standing), four
-	// numbers of u64: incarnation, expected, call, received; and the length of what follows the
-	// name, u8.
-	greetingFixedBytes = 43
 	// maxGreetingRest bounds what is read before anything is known of the sender. Later versions
 	// may say more than this one; 1 KiB leaves room.
 	maxGreetingRest = 1024
@@ -76,12 +72,6 @@ const (
 	standings // how many there are
 )
 
-// flagListens and standingShift are where greeting.listens and greeting.standing are in the flags.
-const (
-	flagListens   = 1
-	standingShift = 1
-)
-
 // greeting is how a node introduces itself.
 type greeting struct {
 	version uint16
@@ -106,22 +96,18 @@ type greeting struct {
 	hello    string // see Config.Hello
 }
 
+// fields are those behind the prefix.
+func (g *greeting) fields() []any {
+	return []any{
+		&g.addressee, &g.nodes, &g.pageBytes, &g.purpose, &g.listens, &g.standing, &g.incarnation, &g.expected, &g.call, &g.received,
+		wire.Text(&g.cluster, MaxClusterBytes), wire.Text(&g.hello, MaxHelloBytes),
+	}
+}
+
 // appendGreeting appends g in wire form.
 func appendGreeting(b []byte, g greeting) []byte {
-	b = appendPrefix(b, g.version, g.node, greetingFixedBytes+len(g.cluster)+len(g.hello))
-	b = binary.LittleEndian.AppendUint16(b, uint16(g.addressee))
-	b = binary.LittleEndian.AppendUint16(b, g.nodes)
-	b = binary.LittleEndian.AppendUint32(b, g.pageBytes)
-	b = append(b, byte(g.purpose), byte(g.standing)<<standingShift)
-	if g.listens {
-		b[len(b)-1] |= flagListens
-	}
-	for _, number := range []uint64{g.incarnation, g.expected, g.call, g.received} {
-		b = binary.LittleEndian.AppendUint64(b, number)
-	}
-	b = append(b, byte(len(g.hello)))
-	b = append(b, g.cluster...)
-	return append(b, g.hello...)
+	rest := wire.Append(nil, g.fields()...)
+	return append(appendPrefix(b, g.version, g.node, len(rest)), rest...)
 }
 
 // appendPrefix appends the prefix of an opening or a greeting.
@@ -165,38 +151,14 @@ func readGreeting(r io.Reader) (greeting, error) {
 	if err != nil || version != WireVersion {
 		return g, err
 	}
-	if len(rest) < greetingFixedBytes || len(rest) > greetingFixedBytes+MaxClusterBytes+MaxHelloBytes {
-		return greeting{}, fmt.Errorf("its greeting has %d bytes, version %d has %d to %d",
-			len(rest), WireVersion, greetingFixedBytes, greetingFixedBytes+MaxClusterBytes+MaxHelloBytes)
-	}
-	if err := g.decodeRest(rest); err != nil {
-		return greeting{}, err
+	switch err := wire.Decode(rest, g.fields()...); {
+	case err != nil:
+		return greeting{}, fmt.Errorf("its greeting is none of version %d: %w", WireVersion, err)
+	case g.purpose >= purposes || g.standing >= standings || g.incarnation == 0:
+		return greeting{}, fmt.Errorf("its greeting has purpose %d, standing %d and incarnation %d, which version %d does not know",
+			g.purpose, g.standing, g.incarnation, WireVersion)
 	}
 	return g, nil
-}
-
-// decodeRest reads what follows the prefix. Preconditions: len(rest) >= greetingFixedBytes.
-func (g *greeting) decodeRest(rest []byte) error {
-	g.addressee = transport.NodeID(binary.LittleEndian.Uint16(rest))
-	g.nodes = binary.LittleEndian.Uint16(rest[2:])
-	g.pageBytes = binary.LittleEndian.Uint32(rest[4:])
-	g.purpose, g.listens, g.standing = purpose(rest[8]), rest[9]&flagListens != 0, standing(rest[9]>>standingShift)
-	for i, number := range []*uint64{&g.incarnation, &g.expected, &g.call, &g.received} {
-		*number = binary.LittleEndian.Uint64(rest[10+8*i:])
-	}
-	helloBytes := int(rest[greetingFixedBytes-1])
-	clusterBytes := len(rest) - greetingFixedBytes - helloBytes
-	if helloBytes > MaxHelloBytes || clusterBytes < 0 || clusterBytes > MaxClusterBytes {
-		return fmt.Errorf("its greeting names a cluster in %d bytes, which may have %d, and adds %d, which may be %d",
-			clusterBytes, MaxClusterBytes, helloBytes, MaxHelloBytes)
-	}
-	g.cluster = string(rest[greetingFixedBytes:][:clusterBytes])
-	g.hello = string(rest[greetingFixedBytes+clusterBytes:])
-	if g.purpose >= purposes || g.standing >= standings || g.incarnation == 0 {
-		return fmt.Errorf("its greeting has purpose %d, flags %d and incarnation %d, which version %d does not know",
-			g.purpose, rest[9], g.incarnation, WireVersion)
-	}
-	return nil
 }
 
 // otherVersion says that two versions differ.

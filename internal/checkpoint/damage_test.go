@@ -15,6 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// verify is Load and Verify.
+func verify(path string) error {
+	m, err := Load(path)
+	if err != nil {
+		return err
+	}
+	return m.Verify(nil)
+}
+
 // pair is a directory with a whole checkpoint, and one that is incremental to it.
 func pair(t *testing.T) (*Store, *Manifest, state) {
 	t.Helper()
@@ -81,7 +90,7 @@ func TestFlips(t *testing.T) {
 			if _, err := f.WriteAt([]byte{b[i] ^ 1<<(i%8)}, int64(i)); err != nil {
 				t.Fatal(err)
 			}
-			err := Verify(s.dir, nil)
+			err := verify(s.dir)
 			if isPage && !needed[name][slot] {
 				if passed++; err != nil {
 					t.Errorf("%s with byte %d altered, which nobody needs: %v", name, i, err)
@@ -142,7 +151,7 @@ func TestWrongFiles(t *testing.T) {
 				}
 				continue
 			}
-			for from, err := range map[string]error{"the directory": Verify(s.dir, nil), "the manifest": Verify(m.Path(), nil)} {
+			for from, err := range map[string]error{"the directory": verify(s.dir), "the manifest": verify(m.Path())} {
 				if err == nil {
 					t.Errorf("%s is %s, and Verify of %s succeeds", name, what, from)
 				} else if !strings.Contains(err.Error(), name) {
@@ -173,7 +182,7 @@ func TestSwapped(t *testing.T) {
 	if err := m.Verify(nil); err != nil {
 		t.Errorf("a page that nobody needs is damaged: %v", err)
 	}
-	if err := Verify(filepath.Join(s.dir, ManifestName(1)), nil); !errors.Is(err, ErrDamaged) {
+	if err := verify(filepath.Join(s.dir, ManifestName(1))); !errors.Is(err, ErrDamaged) {
 		t.Errorf("another page: %v", err)
 	}
 	if err := os.Rename(m.Path(), filepath.Join(s.dir, ManifestName(7))); err != nil {
@@ -282,7 +291,7 @@ func TestManifestsThatLie(t *testing.T) {
 		if err := os.WriteFile(m.Path(), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := Verify(s.dir, nil)
+		err := verify(s.dir)
 		if err == nil || !strings.Contains(err.Error(), lie.want) || !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), ManifestName(1)) {
 			t.Errorf("%.60s: %v, want %q", lie.new, err, lie.want)
 		}
@@ -316,7 +325,7 @@ func TestIndexesThatLie(t *testing.T) {
 		if err := s.Commit(bad); err != nil {
 			t.Fatal(err)
 		}
-		err := Verify(s.dir, nil)
+		err := verify(s.dir)
 		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), lie.want) || !strings.Contains(err.Error(), p.File) || !strings.Contains(err.Error(), "tried is "+m.Path()) {
 			t.Errorf("%+v: %v, want %q", lie.Entry, err, lie.want)
 		}
@@ -393,7 +402,7 @@ func TestDirectories(t *testing.T) {
 		dir:                                  ErrNone.Error(),
 		filepath.Join(file, ManifestName(3)): "not a directory",
 	} {
-		if err := Verify(path, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if err := verify(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

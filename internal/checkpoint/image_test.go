@@ -31,7 +31,7 @@ func TestZerosOverFile(t *testing.T) {
 		}
 		m = next
 	}
-	if err := Verify(m.Path(), nil); err != nil {
+	if err := verify(m.Path()); err != nil {
 		t.Fatal(err)
 	}
 	m, err := Load(m.Path())

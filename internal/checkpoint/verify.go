@@ -19,19 +19,10 @@ const (
 	verifyBuffer = 1 << 20
 )
 
-// Verify reads every page that a checkpoint needs, and compares its CRC. path is a directory or a
-// manifest, as in Load. progress, if it is not nil, is called with the bytes that were read and
-// that are to be read, from one goroutine at a time. The error is a *DamageError if pages or parts
-// are damaged, or is about the manifest. While somebody sweeps the directory parts may be missing.
-func Verify(path string, progress func(done, total uint64)) error {
-	m, err := Load(path)
-	if err != nil {
-		return err
-	}
-	return m.Verify(progress)
-}
-
-// Verify is the function Verify, for a manifest that is loaded.
+// Verify reads every page that the checkpoint needs, and compares its CRC. progress, if it is not
+// nil, is called with the bytes that were read and that are to be read, from one goroutine at a
+// time. The error is a *DamageError if pages or parts are damaged. While somebody sweeps the
+// directory parts may be missing.
 func (m *Manifest) Verify(progress func(done, total uint64)) error {
 	images, err := m.merge()
 	if err != nil {

@@ -216,9 +216,18 @@ func (all crew) end(t *testing.T) {
 // as it was written.
 func verified(t *testing.T, path string) {
 	t.Helper()
-	if err := checkpoint.Verify(path, nil); err != nil {
+	if err := readWhole(path); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// readWhole reads all that a checkpoint needs, which is named by its directory or its manifest.
+func readWhole(path string) error {
+	m, err := checkpoint.Load(path)
+	if err != nil {
+		return err
+	}
+	return m.Verify(nil)
 }
 
 // listed are the checkpoints of a directory, all of which can be used.

@@ -86,10 +86,9 @@ func (u *Uffd) setAlarm() {
 // readSole reads the faults of the only program. When there are none for long it sees whether that
 // is because the program has spoilt its descriptor.
 func (u *Uffd) readSole(pr *program, events []Event) (int, error) {
-	n, err := u.readFaults(pr, events)
-	if n > 0 || err != nil {
+	if n := u.readFaults(pr, events); n > 0 {
 		u.vain = 0
-		return n, err
+		return n, nil
 	}
 	if u.vain++; u.vain%looksPerReady == 0 {
 		return u.readReady(events)
@@ -115,17 +114,13 @@ func (u *Uffd) readReady(events []Event) (int, error) {
 			u.programs.giveUp(pr, errors.New("it has made its userfaultfd a blocking one"))
 			continue
 		}
-		m, err := u.readFaults(pr, events[n:])
-		n += m
-		if err != nil {
-			return n, err
-		}
+		n += u.readFaults(pr, events[n:])
 	}
 	return n, nil
 }
 
 // readFaults reports the faults of one program.
-func (u *Uffd) readFaults(pr *program, events []Event) (int, error) {
+func (u *Uffd) readFaults(pr *program, events []Event) int {
 	faults, err := pr.traps.ReadFaults(&u.programs.buffer, len(events))
 	n := 0
 	for i := range faults {
@@ -153,7 +148,7 @@ func (u *Uffd) readFaults(pr *program, events []Event) (int, error) {
 	case err != nil:
 		u.programs.giveUp(pr, fmt.Errorf("read its faults: %w", err))
 	}
-	return n, nil
+	return n
 }
 
 // release frees a thread that faults outside the region: the program has registered memory that is

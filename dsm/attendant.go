@@ -371,7 +371,7 @@ func (j *joining) sayOverdue() {
 	if j.rank != attach.NoRank {
 		who = fmt.Sprintf("rank %d", j.rank)
 	}
-	h := runstats.Hang{Key: "Join", Lines: []string{fmt.Sprintf("%s has waited %v for the daemon at %s, which waits for its peers, or is stuck; its log says for which, with --log-level info", who, joinPatience, j.socket)}}
+	h := runstats.Hang{Key: "Join", Lines: []string{fmt.Sprintf("%s has waited %v for the daemon at %s, which waits for its peers, as its log says then, or is stuck", who, joinPatience, j.socket)}}
 	if fd, err := reportPipe(); err == nil && fd >= 0 {
 		_, _ = unix.Write(fd, h.Encode()) // as in say
 		return

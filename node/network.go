@@ -81,7 +81,7 @@ func openTransport(cfg *Config, device *rdma.Device, reason string, pageBytes, l
 		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
 		PageBytes: pageBytes, MaxQueuedBytes: limit,
 		TLS: security.TLS, LatestTLS: security.LatestTLS, VerifyPeer: security.VerifyPeer, Secret: security.Secret,
-		GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log,
+		GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log, LongWait: func(line string) { cfg.Log.Warn(line) },
 	}
 	base.Hello = appendMemory(nil, &cfg.Memory)
 	peers, err := tcp.New(base)

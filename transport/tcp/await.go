@@ -15,6 +15,8 @@ const (
 	// fills no disk.
 	firstWaitSaid   = 2 * time.Second
 	longestWaitSaid = time.Minute
+	// longWait is how long a node has waited when the start of the others is no reason any more.
+	longWait = 10 * time.Second
 	// maxWaitSaid is how many missing peers a line of the log names.
 	maxWaitSaid = 8
 )
@@ -22,6 +24,7 @@ const (
 // await waits until Connect is over: the peers are connected, one has refused this node, or ctx has
 // ended. It logs who is missing as long as somebody is.
 func await(ctx context.Context, c *connecting) {
+	began := time.Now()
 	for pause := firstWaitSaid; ; pause = min(2*pause, longestWaitSaid) {
 		select {
 		case <-c.complete:
@@ -29,7 +32,11 @@ func await(ctx context.Context, c *connecting) {
 		case <-ctx.Done():
 		case <-time.After(pause):
 			if texts, _ := c.missingPeers(); len(texts) > 0 { // else the last one has come just now
-				c.log(waitLine(c.self, c.joining, texts))
+				say := c.log
+				if time.Since(began) >= longWait {
+					say = c.longWait
+				}
+				say(waitLine(c.self, c.joining, texts))
 			}
 			continue
 		}

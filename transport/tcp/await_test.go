@@ -28,12 +28,17 @@ func TestWaitIsSaid(t *testing.T) {
 			begin := time.Now()
 			var said []time.Duration
 			lines := make(chan string, 1000)
-			node, err := New(Config{Self: 2, Peers: peers, PageBytes: testPageBytes, Joining: joins, Log: func(line string) {
+			say := func(line string, long bool) {
 				if strings.Contains(line, "waits for") {
 					said = append(said, time.Since(begin))
 					lines <- line
+					if now := time.Since(begin); long != (now >= 10*time.Second) {
+						t.Errorf("after %v: that it waits long is %t", now, long)
+					}
 				}
-			}})
+			}
+			node, err := New(Config{Self: 2, Peers: peers, PageBytes: testPageBytes, Joining: joins,
+				Log: func(line string) { say(line, false) }, LongWait: func(line string) { say(line, true) }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,6 +53,7 @@ type connecting struct {
 	giveUp   time.Duration
 	joining  bool
 	log      func(line string)
+	longWait func(line string)
 	news     *arrivals // for the reactor
 
 	sends     *atomic.Uint64 // the reactor's calls that send
@@ -79,7 +80,7 @@ type connecting struct {
 func (c *connecting) init(config Config, news *arrivals, peers []*peer, sends *atomic.Uint64) {
 	c.sends = sends
 	c.answered.Store(notAll)
-	c.self, c.log, c.news = config.Self, config.Log, news
+	c.self, c.log, c.longWait, c.news = config.Self, config.Log, config.LongWait, news
 	c.listener, c.addresses, c.giveUp, c.joining = config.Listener, slices.Clone(config.Peers), config.GiveUp, config.Joining
 	c.mine = greeting{
 		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)), pageBytes: uint32(config.PageBytes),

@@ -94,6 +94,9 @@ type Config struct {
 	// Log receives one line for each event that an operator may want to know of: refused and lost
 	// connections. It is called from several goroutines. nil: nobody wants to know.
 	Log func(line string)
+	// LongWait receives the lines of Connect about missing peers in place of Log, when it has
+	// waited for ten seconds. nil: Log does.
+	LongWait func(line string)
 }
 
 func (c *Config) check() error {
@@ -199,12 +202,10 @@ func newTransport(c Config) (*Transport, error) {
 		arrivals: &arrivals{wait: wait}, peers: make([]*peer, len(c.Peers)),
 		pool: chassis.Pool{Name: name, PageBytes: c.PageBytes, MaxSpare: maxSparePages},
 	}}
-	log := c.Log
-	c.Log = func(line string) {
-		if log != nil && !t.ending.Load() {
-			log(line)
-		}
+	if c.LongWait == nil {
+		c.LongWait = c.Log
 	}
+	c.Log, c.LongWait = t.unlessEnding(c.Log), t.unlessEnding(c.LongWait)
 	t.log = c.Log
 	runtime.AddCleanup(t, (*chassis.Waiting).Close, wait)
 	t.lender.Pool, t.reactor.connect = &t.pool, &t.connect
@@ -215,6 +216,15 @@ func newTransport(c Config) (*Transport, error) {
 	}
 	t.connect.init(c, t.arrivals, t.peers, &t.counts.SendCalls)
 	return t, nil
+}
+
+// unlessEnding passes lines on until the transport ends. say may be nil.
+func (t *Transport) unlessEnding(say func(line string)) func(line string) {
+	return func(line string) {
+		if say != nil && !t.ending.Load() {
+			say(line)
+		}
+	}
 }
 
 // Self implements transport.Transport.

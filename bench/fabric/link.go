@@ -60,7 +60,7 @@ func (r *rig) newLink(spec Spec) (_ *link, err error) {
 		return nil, err
 	}
 	for _, inline := range inlines {
-		l.qp, err = r.pd.NewQP(verbs.QPConfig{Type: verbs.RC, SendCQ: l.sendCQ, RecvCQ: l.recvCQ,
+		l.qp, err = r.pd.NewQP(verbs.QPConfig{SendCQ: l.sendCQ, RecvCQ: l.recvCQ,
 			MaxSend: sendDepth, MaxRecv: receives, MaxSGE: 1, MaxInline: inline})
 		if !errors.Is(err, unix.EINVAL) {
 			break
@@ -69,11 +69,11 @@ func (r *rig) newLink(spec Spec) (_ *link, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, l.qp.Init(r.port.Number, 0)
+	return l, l.qp.Init(r.port.Number)
 }
 
 func (l *link) hello() hello {
-	return hello{Region: l.rig.region(), Ends: []verbs.Endpoint{l.qp.Endpoint(l.rig.port, l.rig.gid, 0)}}
+	return hello{Region: l.rig.region(), Ends: []verbs.Endpoint{l.qp.Endpoint(l.rig.port, l.rig.gid)}}
 }
 
 func (l *link) connect(peer hello) error {

@@ -35,51 +35,33 @@ func randomPSN() uint32 { return rand.Uint32() & psnMask }
 const peerAccess = C.IBV_ACCESS_REMOTE_WRITE | C.IBV_ACCESS_REMOTE_READ
 
 // Endpoint is what the other side must know of this queue pair. port and gid are where it sends
-// from; qkey is for datagrams.
-func (q *QP) Endpoint(port PortInfo, gid GID, qkey uint32) Endpoint {
-	return Endpoint{QPN: q.QPN(), PSN: q.psn, GID: gid.Addr, LID: port.LID, MTU: port.ActiveMTU, QKey: qkey}
+// from.
+func (q *QP) Endpoint(port PortInfo, gid GID) Endpoint {
+	return Endpoint{QPN: q.QPN(), PSN: q.psn, GID: gid.Addr, LID: port.LID, MTU: port.ActiveMTU}
 }
 
-// Init takes the queue pair to the state in which receives can be posted. qkey is for datagrams.
-func (q *QP) Init(port int, qkey uint32) error {
+// Init takes the queue pair to the state in which receives can be posted.
+func (q *QP) Init(port int) error {
 	var attr C.struct_ibv_qp_attr
 	attr.qp_state = C.IBV_QPS_INIT
 	attr.port_num = C.uint8_t(port)
-	mask := C.int(C.IBV_QP_STATE | C.IBV_QP_PKEY_INDEX | C.IBV_QP_PORT)
-	switch q.typ {
-	case UD:
-		attr.qkey = C.uint32_t(qkey)
-		mask |= C.IBV_QP_QKEY
-	case UC:
-		attr.qp_access_flags = C.IBV_ACCESS_REMOTE_WRITE
-		mask |= C.IBV_QP_ACCESS_FLAGS
-	default:
-		attr.qp_access_flags = peerAccess
-		mask |= C.IBV_QP_ACCESS_FLAGS
-	}
-	return q.modify(&attr, mask, "initial")
+	attr.qp_access_flags = peerAccess
+	return q.modify(&attr, C.IBV_QP_STATE|C.IBV_QP_PKEY_INDEX|C.IBV_QP_PORT|C.IBV_QP_ACCESS_FLAGS, "initial")
 }
 
 // ReadyToReceive connects the queue pair to the peer's, so far that messages are received. gidIndex
-// names this side's address and reads is how many reads of the peer are served at once; they are
-// not for datagrams, nor is to.
+// names this side's address and reads is how many reads of the peer are served at once.
 func (q *QP) ReadyToReceive(port, gidIndex int, to Endpoint, mtuBytes, reads int) error {
 	var attr C.struct_ibv_qp_attr
 	attr.qp_state = C.IBV_QPS_RTR
-	mask := C.int(C.IBV_QP_STATE)
-	if q.typ != UD {
-		attr.path_mtu = uint32(mtuEnum(min(mtuBytes, to.MTU)))
-		attr.dest_qp_num = C.uint32_t(to.QPN)
-		attr.rq_psn = C.uint32_t(to.PSN)
-		attr.ah_attr = addressOf(port, gidIndex, to)
-		mask |= C.IBV_QP_AV | C.IBV_QP_PATH_MTU | C.IBV_QP_DEST_QPN | C.IBV_QP_RQ_PSN
-	}
-	if q.typ == RC {
-		attr.max_dest_rd_atomic = C.uint8_t(reads)
-		attr.min_rnr_timer = rnrDelay
-		mask |= C.IBV_QP_MAX_DEST_RD_ATOMIC | C.IBV_QP_MIN_RNR_TIMER
-	}
-	return q.modify(&attr, mask, "ready to receive")
+	attr.path_mtu = uint32(mtuEnum(min(mtuBytes, to.MTU)))
+	attr.dest_qp_num = C.uint32_t(to.QPN)
+	attr.rq_psn = C.uint32_t(to.PSN)
+	attr.ah_attr = addressOf(port, gidIndex, to)
+	attr.max_dest_rd_atomic = C.uint8_t(reads)
+	attr.min_rnr_timer = rnrDelay
+	return q.modify(&attr, C.IBV_QP_STATE|C.IBV_QP_AV|C.IBV_QP_PATH_MTU|C.IBV_QP_DEST_QPN|C.IBV_QP_RQ_PSN|
+		C.IBV_QP_MAX_DEST_RD_ATOMIC|C.IBV_QP_MIN_RNR_TIMER, "ready to receive")
 }
 
 // ReadyToSend lets the queue pair send. reads is how many reads may be outstanding.
@@ -87,13 +69,10 @@ func (q *QP) ReadyToSend(reads int) error {
 	var attr C.struct_ibv_qp_attr
 	attr.qp_state = C.IBV_QPS_RTS
 	attr.sq_psn = C.uint32_t(q.psn)
-	mask := C.int(C.IBV_QP_STATE | C.IBV_QP_SQ_PSN)
-	if q.typ == RC {
-		attr.timeout, attr.retry_cnt, attr.rnr_retry = ackTimeout, retries, rnrForever
-		attr.max_rd_atomic = C.uint8_t(reads)
-		mask |= C.IBV_QP_TIMEOUT | C.IBV_QP_RETRY_CNT | C.IBV_QP_RNR_RETRY | C.IBV_QP_MAX_QP_RD_ATOMIC
-	}
-	return q.modify(&attr, mask, "ready to send")
+	attr.timeout, attr.retry_cnt, attr.rnr_retry = ackTimeout, retries, rnrForever
+	attr.max_rd_atomic = C.uint8_t(reads)
+	return q.modify(&attr, C.IBV_QP_STATE|C.IBV_QP_SQ_PSN|C.IBV_QP_TIMEOUT|C.IBV_QP_RETRY_CNT|C.IBV_QP_RNR_RETRY|
+		C.IBV_QP_MAX_QP_RD_ATOMIC, "ready to send")
 }
 
 // Fail ends the connection: what is outstanding completes with FlushError, and packets of the peer
@@ -117,7 +96,7 @@ var (
 	_ = [1]struct{}{}[unsafe.Sizeof(SGE{})-unsafe.Sizeof(C.struct_dsmd_sge{})]
 	_ = [1]struct{}{}[unsafe.Sizeof(SendRequest{})-unsafe.Sizeof(C.struct_dsmd_send{})]
 	_ = [1]struct{}{}[unsafe.Offsetof(SendRequest{}.RKey)-unsafe.Offsetof(C.struct_dsmd_send{}.rkey)]
-	_ = [1]struct{}{}[unsafe.Offsetof(SendRequest{}.RemoteQKey)-unsafe.Offsetof(C.struct_dsmd_send{}.remote_qkey)]
+	_ = [1]struct{}{}[unsafe.Offsetof(SendRequest{}.SGEs)-unsafe.Offsetof(C.struct_dsmd_send{}.sges)]
 	_ = [1]struct{}{}[unsafe.Sizeof(RecvRequest{})-unsafe.Sizeof(C.struct_dsmd_recv{})]
 	_ = [1]struct{}{}[unsafe.Offsetof(RecvRequest{}.SGEs)-unsafe.Offsetof(C.struct_dsmd_recv{}.sges)]
 	_ = [1]struct{}{}[unsafe.Sizeof(Completion{})-unsafe.Sizeof(C.struct_dsmd_wc{})]

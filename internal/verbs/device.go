@@ -267,26 +267,6 @@ func (d *Device) AsyncEvent() (e AsyncEvent, ok bool, err error) {
 	return e, true, nil
 }
 
-// AH is where datagrams go.
-type AH struct{ ah *C.struct_ibv_ah }
-
-// NewAH makes an address for datagrams from the given port, and the address with index gidIndex
-// there, to a peer.
-func (pd *PD) NewAH(port, gidIndex int, to Endpoint) (*AH, error) {
-	attr := addressOf(port, gidIndex, to)
-	ah, err := C.ibv_create_ah(pd.pd, &attr)
-	if ah == nil {
-		return nil, fmt.Errorf("verbs: address %s from port %d of %s: %w", gidName(to.GID), port, pd.dev.name, err)
-	}
-	return &AH{ah}, nil
-}
-
-// Handle is what SendRequest.Handle takes.
-func (a *AH) Handle() uint64 { return uint64(uintptr(unsafe.Pointer(a.ah))) }
-
-// Close gives the address back.
-func (a *AH) Close() error { return closeError("address handle", C.ibv_destroy_ah(a.ah)) }
-
 func addressOf(port, gidIndex int, to Endpoint) C.struct_ibv_ah_attr {
 	var attr C.struct_ibv_ah_attr
 	attr.is_global = 1

@@ -17,8 +17,7 @@
 //	  PD     a protection domain: what belongs to it may be used together
 //	    MR   registered memory: pinned, and known to the device by two keys
 //	    SRQ  receives that several queue pairs share
-//	    QP   a queue pair, reliable (RC), unreliable (UC) or datagram (UD)
-//	    AH   where a datagram goes
+//	    QP   a queue pair, of a reliable connection (RC)
 //	  Channel  a descriptor that tells of completions
 //	  CQ     a completion queue
 //

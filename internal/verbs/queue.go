@@ -147,9 +147,8 @@ func limitHint(err error) error {
 	return err
 }
 
-// QPConfig describes a queue pair.
+// QPConfig describes a queue pair, a reliable connection: everything arrives, in order, once.
 type QPConfig struct {
-	Type           QPType
 	SendCQ, RecvCQ *CQ
 	SRQ            *SRQ // nil: the queue pair has receives of its own
 	MaxSend        int  // requests that may be outstanding
@@ -165,14 +164,13 @@ type QP struct {
 	// psn is the number of the first packet that this side sends.
 	psn       uint32
 	maxInline int
-	typ       QPType
 }
 
 // NewQP makes a queue pair. If the device does not take MaxInline, the error wraps EINVAL: try
 // less.
 func (pd *PD) NewQP(c QPConfig) (*QP, error) {
 	var attr C.struct_ibv_qp_init_attr
-	attr.qp_type = uint32(c.Type)
+	attr.qp_type = C.IBV_QPT_RC
 	attr.send_cq, attr.recv_cq = c.SendCQ.cq, c.RecvCQ.cq
 	if c.SRQ != nil {
 		attr.srq = c.SRQ.srq
@@ -182,9 +180,9 @@ func (pd *PD) NewQP(c QPConfig) (*QP, error) {
 	attr.cap.max_inline_data = C.uint32_t(c.MaxInline)
 	qp, err := C.dsmd_create_qp(pd.pd, &attr)
 	if qp == nil {
-		return nil, fmt.Errorf("verbs: %v queue pair of %s: %w", c.Type, pd.dev.name, limitHint(err))
+		return nil, fmt.Errorf("verbs: queue pair of %s: %w", pd.dev.name, limitHint(err))
 	}
-	return &QP{dev: pd.dev, qp: qp, psn: randomPSN(), maxInline: int(attr.cap.max_inline_data), typ: c.Type}, nil
+	return &QP{dev: pd.dev, qp: qp, psn: randomPSN(), maxInline: int(attr.cap.max_inline_data)}, nil
 }
 
 // QPN is the queue pair's number on its device.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // ErrNotBuilt is returned by Devices of a program that was built without the tag rdma.
@@ -131,29 +130,6 @@ func gidRank(g GID) int {
 	return 2
 }
 
-// QPType is a kind of connection.
-type QPType uint32
-
-// The kinds of queue pairs, numbered as in the C library.
-const (
-	RC QPType = 2 // reliable connection: everything arrives, in order, once
-	UC QPType = 3 // unreliable connection: a lost packet loses its message; no reads
-	UD QPType = 4 // datagrams of at most one packet to any peer; only sends
-)
-
-// String returns the usual two letters.
-func (t QPType) String() string {
-	switch t {
-	case RC:
-		return "RC"
-	case UC:
-		return "UC"
-	case UD:
-		return "UD"
-	}
-	return fmt.Sprintf("QPType(%d)", uint32(t))
-}
-
 // Opcode says what a SendRequest does, numbered as in the C library.
 type Opcode uint32
 
@@ -212,29 +188,22 @@ const MaxSGE = 2
 type SendRequest struct {
 	ID         uint64 // comes back in the Completion
 	RemoteAddr uint64 // writes, reads
-	Handle     uint64 // datagrams: AH.Handle
 	SGE        [MaxSGE]SGE
 	RKey       uint32 // writes, reads
 	Imm        uint32 // in this machine's byte order; it arrives as the same number
 	Op         Opcode
 	Flags      SendFlags
 	SGEs       uint32 // how many of SGE are used
-	RemoteQPN  uint32 // datagrams
-	RemoteQKey uint32 // datagrams
 	_          uint32
 }
 
-// RecvRequest is a place for a message. Its layout is that of dsmd_recv in verbs.h. A datagram is
-// preceded by GRHBytes bytes of header.
+// RecvRequest is a place for a message. Its layout is that of dsmd_recv in verbs.h.
 type RecvRequest struct {
 	ID   uint64
 	SGE  SGE
 	SGEs uint32 // 0: nothing but an immediate value can be received; else 1
 	_    uint32
 }
-
-// GRHBytes is the length of what precedes a datagram in the memory of its receive.
-const GRHBytes = 40
 
 // WCFlags say which fields of a Completion are valid, numbered as in the C library.
 type WCFlags uint32
@@ -287,10 +256,9 @@ type Completion struct {
 	Status      Status
 	Op          WCOp
 	VendorError uint32
-	Bytes       uint32 // received; for datagrams with the GRHBytes
+	Bytes       uint32 // received
 	Imm         uint32
 	QPN         uint32 // of the local queue pair
-	SourceQPN   uint32 // datagrams
 	Flags       WCFlags
 }
 
@@ -299,13 +267,8 @@ type Endpoint struct {
 	QPN uint32 // 24 bits
 	// 24 bits: the first packet's number; random, so that packets of an earlier connection don't
 	// fit
-	PSN  uint32
-	GID  netip.Addr // of the port
-	LID  uint16     // InfiniBand without global routing
-	MTU  int        // ActiveMTU of the port
-	QKey uint32     // datagrams
-}
-
-func gidName(a netip.Addr) string {
-	return strings.TrimPrefix(a.String(), "::ffff:")
+	PSN uint32
+	GID netip.Addr // of the port
+	LID uint16     // InfiniBand without global routing
+	MTU int        // ActiveMTU of the port
 }

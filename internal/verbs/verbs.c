@@ -18,7 +18,7 @@ static void convert_sges(struct ibv_sge *to, const struct dsmd_sge *from, int n)
 
 // convert_send sets what a request of its kind has, and all but next. What other kinds have is not
 // looked at by any driver, and clearing it takes longer than the rest.
-static void convert_send(struct ibv_send_wr *wr, struct ibv_sge *sges, const struct dsmd_send *r, enum ibv_qp_type type)
+static void convert_send(struct ibv_send_wr *wr, struct ibv_sge *sges, const struct dsmd_send *r)
 {
 	wr->wr_id = r->id;
 	wr->opcode = r->op;
@@ -27,12 +27,6 @@ static void convert_send(struct ibv_send_wr *wr, struct ibv_sge *sges, const str
 	wr->sg_list = sges;
 	wr->num_sge = r->sges;
 	convert_sges(sges, r->sge, r->sges);
-	if (type == IBV_QPT_UD) {
-		wr->wr.ud.ah = (struct ibv_ah *)(uintptr_t)r->handle;
-		wr->wr.ud.remote_qpn = r->remote_qpn;
-		wr->wr.ud.remote_qkey = r->remote_qkey;
-		return;
-	}
 	wr->wr.rdma.remote_addr = r->remote_addr;
 	wr->wr.rdma.rkey = r->rkey;
 }
@@ -50,7 +44,7 @@ int dsmd_post_send(uintptr_t handle, const struct dsmd_send *requests, int n, in
 			const struct dsmd_send *r = &requests[*posted + i];
 			if (r->sges > DSMD_MAX_SGE)
 				return EINVAL;
-			convert_send(&wrs[i], sges[i], r, qp->qp_type);
+			convert_send(&wrs[i], sges[i], r);
 			wrs[i].next = i + 1 < batch ? &wrs[i + 1] : NULL;
 		}
 		bad = NULL;
@@ -114,7 +108,6 @@ int dsmd_poll(uintptr_t cq, struct dsmd_wc *out, int n)
 			o->bytes = wcs[i].byte_len;
 			o->imm = ntohl(wcs[i].imm_data);
 			o->qpn = wcs[i].qp_num;
-			o->source_qpn = wcs[i].src_qp;
 			o->flags = wcs[i].wc_flags;
 		}
 		total += got;

@@ -17,9 +17,9 @@ struct dsmd_sge {
 };
 
 struct dsmd_send {
-	uint64_t id, remote_addr, handle;
+	uint64_t id, remote_addr;
 	struct dsmd_sge sge[DSMD_MAX_SGE];
-	uint32_t rkey, imm, op, flags, sges, remote_qpn, remote_qkey, unused;
+	uint32_t rkey, imm, op, flags, sges, unused;
 };
 
 struct dsmd_recv {
@@ -30,7 +30,7 @@ struct dsmd_recv {
 
 struct dsmd_wc {
 	uint64_t id;
-	uint32_t status, op, vendor_error, bytes, imm, qpn, source_qpn, flags;
+	uint32_t status, op, vendor_error, bytes, imm, qpn, flags;
 };
 
 // The calls of the fast path get the libraries' objects as numbers: Go looks at every pointer that

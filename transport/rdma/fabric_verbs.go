@@ -318,7 +318,7 @@ func (f *device) endpoint() (endpoint, error) {
 	}
 	q := &queuePair{f: f, way: f.way}
 	for {
-		qp, err := f.pd.NewQP(verbs.QPConfig{Type: verbs.RC, SendCQ: f.cq, RecvCQ: f.cq, SRQ: f.srq, MaxSend: f.send, MaxSGE: verbs.MaxSGE, MaxInline: f.inline})
+		qp, err := f.pd.NewQP(verbs.QPConfig{SendCQ: f.cq, RecvCQ: f.cq, SRQ: f.srq, MaxSend: f.send, MaxSGE: verbs.MaxSGE, MaxInline: f.inline})
 		if errors.Is(err, unix.EINVAL) && f.inline > 0 {
 			f.inline /= 2
 			continue

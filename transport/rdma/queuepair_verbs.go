@@ -38,7 +38,7 @@ func (q *queuePair) describe() []byte {
 		b = binary.LittleEndian.AppendUint16(b, f.address.Port())
 		return append(b, q.token[:]...)
 	}
-	e := q.qp.Endpoint(f.Port, f.GID, 0)
+	e := q.qp.Endpoint(f.Port, f.GID)
 	ip := e.GID.As16()
 	b := binary.LittleEndian.AppendUint32([]byte{setupDirect}, e.QPN)
 	b = binary.LittleEndian.AppendUint32(b, e.PSN)
@@ -117,7 +117,7 @@ func (q *queuePair) join(peer []byte) error {
 		QPN: binary.LittleEndian.Uint32(peer[1:]), PSN: binary.LittleEndian.Uint32(peer[5:]), GID: netip.AddrFrom16([16]byte(peer[9:25])),
 		LID: binary.LittleEndian.Uint16(peer[25:]), MTU: int(binary.LittleEndian.Uint16(peer[27:])),
 	}
-	err := q.qp.Init(port.Number, 0)
+	err := q.qp.Init(port.Number)
 	if err == nil {
 		err = q.qp.ReadyToReceive(port.Number, gid.Index, to, port.ActiveMTU, reads)
 	}

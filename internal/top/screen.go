@@ -15,7 +15,7 @@ import (
 // all daemons that there are, and returns within a few seconds; it is called by one goroutine at a
 // time.
 func Screen(ctx context.Context, c Choice, interval time.Duration, ask func() []Sample) error {
-	m := &model{choice: c, interval: interval, ask: ask, rates: &Rates{}, width: 80, height: 24}
+	m := &model{choice: c, interval: interval, ask: ask, rates: &Rates{}, height: 24}
 	_, err := tea.NewProgram(m, tea.WithContext(ctx)).Run()
 	if errors.Is(err, tea.ErrInterrupted) || ctx.Err() != nil {
 		return nil
@@ -29,11 +29,11 @@ type model struct {
 	interval time.Duration
 	ask      func() []Sample
 
-	last          []Sample
-	rates         *Rates
-	at            time.Time // of the last sample; zero: there is none yet
-	paused, help  bool
-	width, height int
+	last         []Sample
+	rates        *Rates
+	at           time.Time // of the last sample; zero: there is none yet
+	paused, help bool
+	height       int
 }
 
 // sampled is the message that daemons have answered, and due that it is time to ask them.
@@ -51,7 +51,7 @@ func (m *model) sample() tea.Msg { return sampled(m.ask()) }
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
+		m.height = msg.Height
 	case sampled:
 		if !m.paused {
 			m.rates, m.last, m.at = Between(m.last, msg), msg, time.Now()

@@ -120,7 +120,7 @@ func TestNoQuorum(t *testing.T) {
 	if text := r.Text(Choice{Node: 0}); strings.Contains(text, "no quorum") {
 		t.Errorf("of the other node:\n%s", text)
 	}
-	m := &model{choice: Choice{Node: -1}, rates: r, at: start, width: 120, height: 24}
+	m := &model{choice: Choice{Node: -1}, rates: r, at: start, height: 24}
 	if text := m.View().Content; !strings.Contains(text, "\n"+want+"\n") || strings.Count(text, "\n") != 23 {
 		t.Errorf("the screen is\n%s", text)
 	}

@@ -73,11 +73,10 @@ type endpoint interface {
 
 // region is registered memory.
 type region struct {
-	bytes     []byte
-	addr      uint64
-	lkey      uint32
-	rkey      uint32
-	hugePages bool
+	bytes []byte
+	addr  uint64
+	lkey  uint32
+	rkey  uint32
 }
 
 func (r region) sge(offset, length int) verbs.SGE {

@@ -137,7 +137,7 @@ func (f *device) allocate(bytes int, remote bool) (region, error) {
 		return region{}, errors.Join(fmt.Errorf("rdma: register a pool of %d bytes: %w; or make it smaller with --rdma-pool", bytes, err), memory.Close())
 	}
 	f.regions = append(f.regions, registered{memory, mr})
-	return region{bytes: mr.Bytes(), addr: mr.Addr(), lkey: mr.LKey(), rkey: mr.RKey(), hugePages: memory.Huge()}, nil
+	return region{bytes: mr.Bytes(), addr: mr.Addr(), lkey: mr.LKey(), rkey: mr.RKey()}, nil
 }
 
 func (f *device) open(s Sizes) error {

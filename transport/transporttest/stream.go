@@ -14,7 +14,6 @@ import (
 // a single byte.
 type stream struct {
 	random    *rand.Rand
-	pageBytes int
 	control   []byte
 	page      []byte // what the current frame carries; nil: no payload
 	pageSpace []byte
@@ -27,7 +26,6 @@ func newStream(from, to, pageBytes int) *stream { return newStreamOf(0, from, to
 func newStreamOf(round, from, to, pageBytes int) *stream {
 	return &stream{
 		random:    rand.New(rand.NewPCG(uint64(from)+1, uint64(round)<<32|uint64(to)+1)),
-		pageBytes: pageBytes,
 		control:   make([]byte, 0, transport.MaxControlBytes),
 		pageSpace: make([]byte, pageBytes),
 	}

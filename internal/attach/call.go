@@ -254,12 +254,7 @@ var statusNames = [statusEnd]string{
 	StatusByWord: "by its word", StatusNodeLost: "node lost", StatusUnrepaired: "unrepaired", StatusHeld: "held",
 }
 
-func (s Status) String() string {
-	if s < statusEnd {
-		return statusNames[s]
-	}
-	return fmt.Sprintf("Status(%d)", uint8(s))
-}
+func (s Status) String() string { return nameOf(s, "Status", statusNames[:]) }
 
 // replyHeaderBytes is the length of a Reply's body without its payload.
 const replyHeaderBytes = 8 + 4 + 1 + 3

@@ -65,11 +65,14 @@ var kindNames = [kindEnd]string{
 	KindRefuse: "Refuse", KindReady: "Ready", KindReply: "Reply", KindLost: "Lost", KindAsk: "Ask", KindTell: "Tell",
 }
 
-func (k Kind) String() string {
-	if k < kindEnd && kindNames[k] != "" {
-		return kindNames[k]
+func (k Kind) String() string { return nameOf(k, "Kind", kindNames[:]) }
+
+// nameOf is the name of a value, or its type and number if it has none.
+func nameOf[T ~uint8](v T, of string, names []string) string {
+	if int(v) < len(names) && names[v] != "" {
+		return names[v]
 	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
+	return fmt.Sprintf("%s(%d)", of, uint8(v))
 }
 
 // Frame is one frame as it arrived. Body points into the buffer that it was parsed from.

@@ -1,7 +1,5 @@
 package attach
 
-import "fmt"
-
 // Op is what a Call asks for.
 type Op uint8
 
@@ -121,12 +119,7 @@ var opNames = [opEnd]string{
 	OpFaultLog: "FaultLog", OpStacks: "Stacks",
 }
 
-func (o Op) String() string {
-	if o < opEnd && opNames[o] != "" {
-		return opNames[o]
-	}
-	return fmt.Sprintf("Op(%d)", uint8(o))
-}
+func (o Op) String() string { return nameOf(o, "Op", opNames[:]) }
 
 // TakesLock is whether the op asks for a lock.
 func (o Op) TakesLock() bool { return o == OpAcquire || o == OpRepair || o == OpTry }

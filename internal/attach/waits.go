@@ -23,12 +23,7 @@ const (
 
 var waitKindNames = [WaitKinds]string{WaitMemory: "memory", WaitLock: "lock", WaitBarrier: "barrier", WaitReduction: "reduction", WaitCommit: "commit"}
 
-func (k WaitKind) String() string {
-	if k < WaitKinds {
-		return waitKindNames[k]
-	}
-	return fmt.Sprintf("WaitKind(%d)", uint8(k))
-}
+func (k WaitKind) String() string { return nameOf(k, "WaitKind", waitKindNames[:]) }
 
 // Cost is what waiting has cost.
 type Cost struct {

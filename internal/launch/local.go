@@ -188,12 +188,9 @@ func (l *local) canStart(order startOrder) bool {
 	if l.endpoints == nil || len(order.Children) > maxAgentChildren {
 		return false
 	}
-	for _, c := range order.Children {
-		if !slices.Contains(l.endpoints.nodes, c.Node) || c.ID.Role != daemon && (c.ID.Role != program || len(order.Command) == 0) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(order.Children, func(c childOrder) bool {
+		return !slices.Contains(l.endpoints.nodes, c.Node) || c.ID.Role != daemon && (c.ID.Role != program || len(order.Command) == 0)
+	})
 }
 
 // startStatus is the exit status for a job that could not be started.

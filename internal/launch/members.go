@@ -1,6 +1,9 @@
 package launch
 
-import "syscall"
+import (
+	"slices"
+	"syscall"
+)
 
 // member is a machine of the job, and how far it is.
 type member struct {
@@ -18,12 +21,7 @@ type members []*member
 
 // every reports whether f holds for all machines.
 func (all members) every(f func(*member) bool) bool {
-	for _, m := range all {
-		if !f(m) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(all, func(m *member) bool { return !f(m) })
 }
 
 // ask asks the machines what is about to end there.

@@ -36,12 +36,7 @@ func (l *local) isOwnLocked(pid int) bool {
 	if l.guard == nil || pid == l.guard.cmd.Process.Pid {
 		return true
 	}
-	for _, p := range l.processes {
-		if p.pid == pid && p.exists() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.processes, func(p *process) bool { return p.pid == pid && p.exists() })
 }
 
 // endOrphans ends what the programs left behind, and then the guard: if this process is killed

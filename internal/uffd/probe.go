@@ -3,6 +3,7 @@ package uffd
 import (
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,12 +35,7 @@ type Report struct {
 
 // Usable reports whether Open would succeed.
 func (r Report) Usable() bool {
-	for _, a := range r.Attempts {
-		if a.Err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Attempts, func(a Attempt) bool { return a.Err == nil })
 }
 
 // Probe tries every way to open a userfaultfd, and the operations whose presence no feature bit

@@ -93,11 +93,17 @@ func (l nodeNames) whoIsLost(p *program) string {
 	}
 	var text []string
 	for _, id := range slices.Sorted(maps.Keys(with)) {
-		if id == noNode {
-			text = append(text, "the program of rank "+strings.Join(with[id], ", ")+" has died")
-			continue
+		ranks := strings.Join(with[id], ", ")
+		switch one := len(with[id]) == 1; {
+		case id == noNode && one:
+			text = append(text, "the program of rank "+ranks+" has died")
+		case id == noNode:
+			text = append(text, "the programs of ranks "+ranks+" have died")
+		case one:
+			text = append(text, l.of(id)+", with rank "+ranks)
+		default:
+			text = append(text, l.of(id)+", with ranks "+ranks)
 		}
-		text = append(text, fmt.Sprintf("%s, with rank %s", l.of(id), strings.Join(with[id], ", ")))
 	}
 	return clip(strings.Join(text, "; "))
 }

@@ -49,8 +49,13 @@ func TestWhoIsLost(t *testing.T) {
 	p.rankLost(7, 2)
 	p.rankLost(4, 1)
 	p.rankLost(2, 2)
-	if text, want := names.whoIsLost(&p), "node 1, with rank 4; node 2 (c:3), with rank 2, 7"; text != want {
+	p.rankLost(5, noNode)
+	if text, want := names.whoIsLost(&p), "node 1, with rank 4; node 2 (c:3), with ranks 2, 7; the program of rank 5 has died"; text != want {
 		t.Errorf("got %q, want %q", text, want)
+	}
+	p.rankLost(6, noNode)
+	if text, want := names.whoIsLost(&p), "; the programs of ranks 5, 6 have died"; !strings.HasSuffix(text, want) {
+		t.Errorf("got %q, want %q at its end", text, want)
 	}
 	for rank := range uint32(2000) {
 		p.rankLost(rank, protocol.NodeID(rank))

@@ -183,6 +183,8 @@ func explainLimit(err error) error {
 		var limit syscall.Rlimit
 		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
 		return fmt.Errorf("%w: this process may have %d, and a job takes about 8 for each node: raise the hard limit (ulimit -Hn)", err, limit.Max)
+	case errors.Is(err, syscall.EAGAIN):
+		return fmt.Errorf("%w: this user, or its control group, may have no more processes and threads: raise the limit (ulimit -u, pids.max)", err)
 	case errors.Is(err, syscall.E2BIG):
 		return fmt.Errorf("%w: its command line and environment are more than the kernel takes (ulimit -s bounds both): %s", err, inAFile)
 	case errors.Is(err, syscall.ENFILE):

@@ -2,7 +2,7 @@ package node
 
 import (
 	"fmt"
-	"os"
+	"runtime"
 
 	"dsmd/internal/attach"
 
@@ -47,14 +47,26 @@ func (f *files) take(number uint32) (fd int, err error) {
 	return fd, nil
 }
 
+// given is a file that a program has given. It is left to be closed when nobody refers to it any
+// more. It is no os.File, which asks whether a file is readable that is non-blocking, and closes it
+// itself: a file system may never answer.
+type given struct {
+	fd     int
+	closer *closer
+}
+
+func (g given) close() { g.closer.close(g.fd) }
+
 // takeRun takes files over that have successive numbers.
-func (f *files) takeRun(first, count uint32, name string) (list []*os.File, err error) {
+func (f *files) takeRun(first, count uint32) (list []*given, err error) {
 	for i := range count {
 		fd, err := f.take(first + i)
 		if err != nil {
-			return nil, err // those taken are closed by the runtime
+			return nil, err
 		}
-		list = append(list, os.NewFile(uintptr(fd), name))
+		g := &given{fd, f.closer}
+		runtime.AddCleanup(g, given.close, *g)
+		list = append(list, g)
 	}
 	return list, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"dsmd/internal/attach"
@@ -34,7 +33,7 @@ type origins struct {
 type origin struct {
 	first, end pagetable.Page
 	ids        [][16]byte // of the checkpoints that have the pages so which nobody has touched
-	files      []*os.File // closed by the runtime when no read needs them any more
+	files      []*given   // as long as a read needs them
 	offset     uint64
 	// fileBytes is how long each file is from offset on; written: it is written to. readers are the
 	// nodes that have one each, of which stripe pages come in turn; none: this node has the only
@@ -69,17 +68,15 @@ func (o *origins) add(p *program, c *attach.Call) error {
 	for _, node := range what.Readers {
 		x.readers = append(x.readers, protocol.NodeID(node))
 	}
-	if x.files, err = p.files.takeRun(what.First, what.Files, "contents"); err != nil {
+	if x.files, err = p.files.takeRun(what.First, what.Files); err != nil {
 		return err
 	}
-	var table *os.File
+	table := -1
 	if what.Table != 0 {
-		tables, err := p.files.takeRun(what.Table, 1, "places")
-		if err != nil {
+		if table, err = p.files.take(what.Table); err != nil {
 			return err
 		}
-		table = tables[0]
-		defer p.files.closer.later(table.Close)
+		defer p.files.closer.close(table)
 	}
 	if err := o.check(x, c); err != nil {
 		p.refuseCall(c, err)
@@ -101,7 +98,7 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		p.answer(&attach.Reply{Ticket: c.Ticket})
 		return nil
 	}
-	if table != nil {
+	if table >= 0 {
 		if err := x.read(table, c.Count, o.bytes); err != nil {
 			p.refuseCall(c, err)
 			return nil
@@ -138,18 +135,19 @@ func (o *origins) check(x *origin, c *attach.Call) error {
 
 // read reads and checks where the pages are. Of a large memory that is hardly used the table has
 // holes.
-func (x *origin) read(table *os.File, pages, pageBytes uint64) error {
+func (x *origin) read(table int, pages, pageBytes uint64) error {
 	const chunkBytes = chunkPages * attach.PlaceBytes
-	if err := inMemory(int(table.Fd())); err != nil {
+	if err := inMemory(table); err != nil {
 		return fmt.Errorf("the table of places: %w", err)
 	}
 	end := pages * attach.PlaceBytes
-	if info, err := table.Stat(); err != nil || uint64(info.Size()) < end {
+	var info unix.Stat_t
+	if err := unix.Fstat(table, &info); err != nil || uint64(info.Size) < end {
 		return fmt.Errorf("the table of places is shorter than %d bytes: %w", end, orEnd(err))
 	}
 	x.places = map[uint64][]byte{}
 	for from := int64(0); ; {
-		at, err := unix.Seek(int(table.Fd()), from, unix.SEEK_DATA)
+		at, err := unix.Seek(table, from, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) || err == nil && uint64(at) >= end {
 			return nil
 		}
@@ -158,8 +156,8 @@ func (x *origin) read(table *os.File, pages, pageBytes uint64) error {
 		}
 		chunk := uint64(at) / chunkBytes
 		list := make([]byte, min(chunkBytes, end-chunk*chunkBytes))
-		if _, err := table.ReadAt(list, int64(chunk*chunkBytes)); err != nil {
-			return fmt.Errorf("the table of places: %w", err)
+		if n, err := unix.Pread(table, list, int64(chunk*chunkBytes)); n < len(list) {
+			return fmt.Errorf("the table of places: %w", orEnd(err))
 		}
 		for at := 0; at < len(list); at += attach.PlaceBytes {
 			if _, err := attach.PlaceIn(list[at:], len(x.files), pageBytes); err != nil {
@@ -218,7 +216,7 @@ func (x *origin) of(number uint64, o *origins) (at backing.Location, node protoc
 	switch place := x.place(number, o.bytes); {
 	case place.File != 0:
 		f := x.files[place.File-1]
-		return backing.Location{FD: int(f.Fd()), Offset: int64(place.Slot * o.bytes), CRC: place.CRC, Check: true, Keep: f}, o.self, true
+		return backing.Location{FD: f.fd, Offset: int64(place.Slot * o.bytes), CRC: place.CRC, Check: true, Keep: f}, o.self, true
 	case place == attach.Place{} && x.beneath != nil:
 		return x.beneath.inOrder(number, o)
 	}
@@ -247,7 +245,7 @@ func (x *origin) inOrder(number uint64, o *origins) (at backing.Location, node p
 		return at, node, true
 	}
 	least := min(x.fileBytes-number*o.bytes, o.bytes) // what the file had when it was mapped
-	return backing.Location{FD: int(x.files[0].Fd()), Offset: int64(x.offset + number*o.bytes), Least: int(least), Keep: x.files[0]}, node, true
+	return backing.Location{FD: x.files[0].fd, Offset: int64(x.offset + number*o.bytes), Least: int(least), Keep: x.files[0]}, node, true
 }
 
 // stripes is of how many pages of one file those of the next follow.

@@ -2,12 +2,20 @@ package node
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
+
+	"golang.org/x/sys/unix"
 )
 
 // over has pages that begin in files begin with what a checkpoint has of them: every third page is
@@ -96,4 +104,54 @@ func TestContentsOverFiles(t *testing.T) {
 		p[0].wantPages(first+3, pages-3, func(i int) []byte { return want(3 + i) })
 		c.quiet()
 	})
+}
+
+// isWatched is whether anything in this process waits for a file by epoll.
+func isWatched(t *testing.T, file *os.File) bool {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	infos, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range infos {
+		info, _ := os.ReadFile(name) // some are closed meanwhile
+		if strings.Contains(string(info), fmt.Sprintf("ino:%x ", st.Ino)) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestContentsInNonBlockingFile: a file may be non-blocking in which memory begins. The node does
+// not ask whether it is readable, to which a file system may not answer, nor does it wait until it
+// is closed, when the memory is free.
+func TestContentsInNonBlockingFile(t *testing.T) {
+	var closed atomic.Int64
+	c := start(t, setup{nodes: 1, before: func(n *Node) { n.programs.replies.closer.hold = func() { closed.Add(1) } }})
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[1])
+	file := os.NewFile(uintptr(ends[0]), "pipe")
+	defer file.Close()
+	// Not before: this test itself is not to watch it.
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		t.Fatal(err)
+	}
+	p := c.members[0].join()
+	p.ok(p.beginsCall(p.bind("x", 1), 1, attach.Contents{Bytes: 4096}, file))
+	if isWatched(t, file) {
+		t.Error("the node waits until the file is readable")
+	}
+	p.ok(unbindCall("x"))
+	eventually(t, "it is left to be closed", func() bool {
+		runtime.GC()
+		return closed.Load() == 1
+	})
+	c.quiet()
 }

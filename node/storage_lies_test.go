@@ -333,7 +333,7 @@ func TestGreedyWriter(t *testing.T) {
 	n := newPair(t).nodes[0]
 	s := n.drive.storage
 	first, file := pagetable.Page(0), laid(t, 16*4096, same)
-	n.drive.origins.list = []*origin{{first: first, end: first + 16, files: []*os.File{file}, fileBytes: 16 * 4096, written: true}}
+	n.drive.origins.list = []*origin{{first: first, end: first + 16, files: []*given{{fd: int(file.Fd())}}, fileBytes: 16 * 4096, written: true}}
 	const most = 2 * inPlaceOnTheWay / 4096
 	for i := range most {
 		if err := s.store(1, &storageFrame{kind: writePage, ticket: uint32(i), page: first + pagetable.Page(i%16), zeros: true}, nil); err != nil {

@@ -9,12 +9,14 @@ type line struct {
 	most   int               // how many bytes of a file are under way, about
 	files  map[int]*fileLine // by descriptor; those for which nothing waits are for the next time
 	turns  []int             // the files for which transfers wait
+	waits  func(fd int) bool // see fileLine; nil: of no interest
 }
 
 // fileLine are the transfers of a file.
 type fileLine struct {
 	waiting []*Transfer
-	bytes   int // that are under way
+	bytes   int  // that are under way
+	waits   bool // who begins a transfer may have to wait for that
 }
 
 func newLine(calls, most int) line {
@@ -43,6 +45,9 @@ func (l *line) of(fd int) *fileLine {
 	}
 	if len(f.waiting) == 0 {
 		l.turns = append(l.turns, fd)
+		if f.bytes == 0 && l.waits != nil { // it may be another file than before
+			f.waits = l.waits(fd)
+		}
 	}
 	return f
 }

@@ -35,6 +35,7 @@ const (
 	featNodrop       = 1 << 1
 	featSubmitStable = 1 << 2
 	enterGetEvents   = 1 << 0
+	submitAsync      = 1 << 4
 
 	opNop   = 0
 	opReadv = 1
@@ -105,6 +106,7 @@ const told = ^uint64(0)
 // newRing makes a ring, if the system lets this process have one.
 func newRing() (*ring, error) {
 	r := &ring{fd: -1, waiting: newLine(ringGroups, ringBytes)}
+	r.waiting.waits = waits
 	r.params.flags, r.params.cqEntries = setupCQSize|setupCoopTaskrun, ringEntries
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringEntries, uintptr(unsafe.Pointer(&r.params)), 0)
 	if errno != 0 {
@@ -169,9 +171,22 @@ func (r *ring) begin() {
 			g.bufs[len(g.bufs)-1].SetLen(len(t.Buf))
 		}
 		first := g.list[0]
-		r.put(submission{op: opReadv, fd: int32(first.FD), offset: uint64(first.Offset), addr: uint64(uintptr(unsafe.Pointer(&g.bufs[0]))), count: uint32(len(g.list)), group: uint64(i)})
+		flags := uint8(0)
+		if r.waiting.files[first.FD].waits {
+			flags = submitAsync
+		}
+		r.put(submission{op: opReadv, flags: flags, fd: int32(first.FD), offset: uint64(first.Offset), addr: uint64(uintptr(unsafe.Pointer(&g.bufs[0]))), count: uint32(len(g.list)), group: uint64(i)})
 	}
 	r.enter(0)
+}
+
+// waits is whether who has the kernel begin a read of a file may have to wait, as the file system
+// can't begin it and leave it. The kernel would ask such a file whether it is readable, or read it
+// at once if it is non-blocking, and where the file system is another process (FUSE), that may
+// never answer. With submitAsync a thread of the kernel's own begins the read.
+func waits(fd int) bool {
+	_, err := unix.Preadv2(fd, [][]byte{{0}}, 0, unix.RWF_NOWAIT)
+	return err != nil && err != unix.EAGAIN && err != unix.EINVAL // a byte is no block for O_DIRECT
 }
 
 // enter has the kernel take what was put, and waits until so many transfers are over. The kernel

@@ -17,17 +17,22 @@ import (
 
 // The requests of FUSE that the test meets (include/uapi/linux/fuse.h).
 const (
-	fuseLookup = 1
-	fuseForget = 2
-	fuseOpen   = 14
-	fuseRead   = 15
-	fuseInit   = 26
-	fusePoll   = 40
+	fuseLookup  = 1
+	fuseForget  = 2
+	fuseGetattr = 3
+	fuseOpen    = 14
+	fuseRead    = 15
+	fuseInit    = 26
+	fusePoll    = 40
 )
 
-// silentFile opens a file of a file system that never answers when it is read, nor when it is asked
-// whether it is readable. All that waits for it ends at the end of the test.
-func silentFile(t *testing.T, flags int) (fd int) {
+// silentBytes is how long a silent file is.
+const silentBytes = 100
+
+// silentFile opens a file of a file system that never answers when it is asked how long the file
+// is, nor, unless reads is set, when it is read or asked whether it is readable. All that waits for
+// it ends at the end of the test.
+func silentFile(t *testing.T, flags int, reads bool) (fd int) {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +57,7 @@ func silentFile(t *testing.T, flags int) (fd int) {
 		t.Fatal(err)
 	}
 	defer unix.Close(tree)
-	serving.Go(func() { serveFuse(dev, end.FD()) })
+	serving.Go(func() { serveFuse(dev, end.FD(), reads) })
 	if fd, err = unix.Openat(tree, "file", unix.O_RDONLY|unix.O_CLOEXEC|flags, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +84,7 @@ func mountFuse(dev int) (tree int, err error) {
 }
 
 // serveFuse answers what opens a file, until end is readable.
-func serveFuse(dev, end int) {
+func serveFuse(dev, end int, reads bool) {
 	request, le := make([]byte, 1<<20), binary.LittleEndian
 	for {
 		ready := []unix.PollFd{{Fd: int32(dev), Events: unix.POLLIN}, {Fd: int32(end), Events: unix.POLLIN}}
@@ -92,8 +97,18 @@ func serveFuse(dev, end int) {
 		}
 		answer, status := make([]byte, 16), int32(0)
 		switch le.Uint32(request[4:]) {
-		case fuseForget, fuseRead, fusePoll:
+		case fuseForget, fuseGetattr:
 			continue
+		case fusePoll:
+			if !reads {
+				continue
+			}
+			status = -int32(unix.ENOSYS)
+		case fuseRead:
+			if !reads {
+				continue
+			}
+			answer = make([]byte, 16+silentBytes)
 		case fuseInit:
 			answer = make([]byte, 16+64)
 			le.PutUint32(answer[16:], 7) // the version
@@ -101,15 +116,14 @@ func serveFuse(dev, end int) {
 			le.PutUint32(answer[36:], 4096) // of a write, at most
 		case fuseLookup:
 			answer = make([]byte, 16+40+88)
-			le.PutUint64(answer[16:], 2) // its number, which is valid for a thousand seconds
-			le.PutUint64(answer[32:], 1000)
-			le.PutUint64(answer[40:], 1000)
+			le.PutUint64(answer[16:], 2) // its number, twice; what is said of it is valid for now
 			le.PutUint64(answer[56:], 2)
-			le.PutUint64(answer[64:], 1<<20) // bytes
+			le.PutUint64(answer[64:], silentBytes)
 			le.PutUint32(answer[116:], unix.S_IFREG|0o644)
 			le.PutUint32(answer[120:], 1)
 		case fuseOpen:
 			answer = make([]byte, 16+16)
+			le.PutUint32(answer[24:], 1) // it is read past the page cache
 		default:
 			status = -int32(unix.ENOSYS)
 		}
@@ -127,7 +141,7 @@ func TestSilentFileSystem(t *testing.T) { both(t, testSilentFileSystem) }
 func testSilentFileSystem(t *testing.T) {
 	for _, flags := range []int{0, unix.O_NONBLOCK, unix.O_DIRECT, unix.O_DIRECT | unix.O_NONBLOCK} {
 		q := open(t)
-		silent := silentFile(t, flags)
+		silent := silentFile(t, flags, false)
 		good, _ := newFile(t, 0, make([]byte, bufBytes))
 		list := []*Transfer{{FD: silent, Buf: filled(t, q, 1)}, {FD: good, Buf: filled(t, q, 1)}}
 		submitted := make(chan struct{})
@@ -148,5 +162,33 @@ func testSilentFileSystem(t *testing.T) {
 		if over[0] != list[1] || over[0].Err != nil {
 			t.Errorf("flags %#x: a read of descriptor %d is over, %v", flags, over[0].FD, over[0].Err)
 		}
+	}
+}
+
+// TestSilentEndOfFile: who finds that a file ends within a read does not ask the file system how
+// long it is, which may not answer that.
+func TestSilentEndOfFile(t *testing.T) { both(t, testSilentEndOfFile) }
+
+func testSilentEndOfFile(t *testing.T) {
+	q := open(t)
+	tr := &Transfer{FD: silentFile(t, 0, true), Buf: filled(t, q, 1), Least: silentBytes}
+	q.Submit(tr)
+	over := make(chan []*Transfer)
+	go func() {
+		for {
+			unix.Poll([]unix.PollFd{{Fd: int32(q.FD()), Events: unix.POLLIN}}, -1)
+			if list := q.Take(); len(list) > 0 {
+				over <- list
+				return
+			}
+		}
+	}()
+	select {
+	case <-over:
+		if tr.Err != nil {
+			t.Error(tr.Err)
+		}
+	case <-time.After(patience.Or(10 * time.Second)):
+		t.Fatal("the end of a read waits for the file system")
 	}
 }

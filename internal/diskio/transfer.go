@@ -116,9 +116,14 @@ func settle(list []*Transfer, n int, err error) (done int) {
 
 // short deals with a transfer of which the system has moved so many bytes only.
 func (t *Transfer) short(n int) error {
-	var file unix.Stat_t
+	if t.Write || t.Least == 0 || n < t.Least {
+		return ErrShort
+	}
 	// A disk that fails in the middle gives a part, too, which the size of the file tells apart.
-	if t.Write || t.Least == 0 || n < t.Least || unix.Fstat(t.FD, &file) != nil || file.Size > t.Offset+int64(n) {
+	// The kernel knows it, while the file system may be another process that does not answer.
+	var file unix.Statx_t
+	err := unix.Statx(t.FD, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_SIZE, &file)
+	if err != nil || int64(file.Size) > t.Offset+int64(n) {
 		return ErrShort
 	}
 	clear(t.Buf[n:])

@@ -1,6 +1,7 @@
 package dsm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -136,7 +137,7 @@ func (a *attendant) state(now time.Time) runstats.Rank {
 // held are the locks that this program has.
 func (a *attendant) held(now time.Time) (list []runstats.Held) {
 	add := func(hash uint64, s callsite.Site, read bool) {
-		list = append(list, runstats.Held{Object: hash, For: max(0, now.Sub(a.began.Add(time.Duration(s.At)))), At: s.Line(isOwn), Read: read})
+		list = append(list, runstats.Held{Object: hash, For: max(0, now.Sub(a.began.Add(time.Duration(s.At)))), At: cmp.Or(s.Line(isOwn), s.Line(isOutside)), Read: read})
 	}
 	for slot := range a.words {
 		if s := a.words[slot].Load(); s.At != 0 {

@@ -166,7 +166,7 @@ func lineOf(pc uintptr) line {
 // isOwn is whether a function is the program's, and not of this package, the kit's or of Go's
 // library. In a program that is built with -trimpath nothing tells the latter.
 func isOwn(f *runtime.Frame) bool {
-	if strings.HasPrefix(f.Function, thisPackage) {
+	if !isOutside(f) {
 		return false
 	}
 	if in, ok := strings.CutPrefix(f.Function, kit); ok {
@@ -176,6 +176,9 @@ func isOwn(f *runtime.Frame) bool {
 	library := goLibrary()
 	return library == "" || !strings.HasPrefix(f.File, library)
 }
+
+// isOutside is whether a function is not of this package.
+func isOutside(f *runtime.Frame) bool { return !strings.HasPrefix(f.Function, thisPackage) }
 
 const (
 	thisPackage = "dsmd/dsm." // begins the names of its functions

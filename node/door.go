@@ -110,8 +110,12 @@ func (d *door) pause(now time.Duration, why error, log *zap.Logger) {
 	d.retryAt = now + doorPause
 }
 
-// goOn notes that no program has to wait.
+// goOn notes that no program has to wait. A descriptor is set aside again if none was: who has
+// waited comes first.
 func (d *door) goOn(log *zap.Logger) {
+	if d.spare < 0 {
+		d.openSpare()
+	}
 	if d.fault != "" {
 		d.fault = ""
 		log.Info("programs that connect have to wait no longer")
@@ -122,9 +126,6 @@ func (d *door) goOn(log *zap.Logger) {
 func (d *door) tick(now time.Duration, log *zap.Logger) {
 	if d.retryAt == 0 || now < d.retryAt {
 		return
-	}
-	if d.spare < 0 {
-		d.openSpare()
 	}
 	if err := d.open(); err != nil {
 		d.pause(now, err, log)
@@ -141,6 +142,13 @@ func (d *door) tickIn(now time.Duration) time.Duration {
 	return max(0, d.retryAt-now)
 }
 
+// isWaitedAt is whether a program has connected. The system has a descriptor ready before it looks,
+// and where there is none it says so although nobody waits.
+func (d *door) isWaitedAt() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, 0)
+	return n > 0 || err != nil
+}
+
 // accept takes the programs that have connected.
 func (s *programs) accept() (any bool) {
 	for ; ; any = true {
@@ -153,7 +161,7 @@ func (s *programs) accept() (any bool) {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, unix.EAGAIN) || !s.door.isWaitedAt():
 			s.door.goOn(s.log)
 			return any
 		default:

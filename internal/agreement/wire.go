@@ -53,10 +53,9 @@ type message struct {
 
 // fields are those that stand behind Mark and the kind.
 func (m *message) fields() []any {
-	const most = 1<<16 - 1 // sorted ones are shorter
 	return []any{
-		&m.epoch, &m.ballot, &m.voted, wire.List(&m.members, most, wire.Item), wire.List(&m.leaving, most, wire.Item),
-		wire.List(&m.processes, most, func(p *process) []any { return []any{&p.node, &p.id} }),
+		&m.epoch, &m.ballot, &m.voted, wire.List(&m.members, MaxNodes, wire.Item), wire.List(&m.leaving, MaxNodes, wire.Item),
+		wire.List(&m.processes, MaxNodes, func(p *process) []any { return []any{&p.node, &p.id} }),
 	}
 }
 

@@ -2,6 +2,7 @@ package agreement
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"reflect"
 	"strings"
@@ -61,11 +62,21 @@ func TestMalformed(t *testing.T) {
 		"not in order":         {kind: decided, epoch: 1, view: view{members: []NodeID{1, 1}}},
 		"accept with members":  {kind: accept, epoch: 1, ballot: b, view: view{members: []NodeID{MaxNodes}}},
 		"vote 0 and 1 members": {kind: decided, epoch: 1, view: view{members: []NodeID{1}, leaving: []NodeID{1}}},
-		"decided with members": {kind: decided, epoch: 1, view: view{members: make([]NodeID, MaxNodes+1)}},
 	} {
 		if _, err := decodeMessage(appendMessage(nil, &m)); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", m, err, want)
 		}
+	}
+}
+
+// TestTooManyMembers: as many nodes as there can't be are not even read.
+func TestTooManyMembers(t *testing.T) {
+	m := message{kind: decided, epoch: 1, view: view{members: make([]NodeID, MaxNodes)}}
+	b := appendMessage(nil, &m)
+	at := bytes.Index(b, binary.LittleEndian.AppendUint16(nil, MaxNodes))
+	binary.LittleEndian.PutUint16(b[at:], MaxNodes+1)
+	if _, err := decodeMessage(b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "1025") {
+		t.Errorf("%d members: %v", MaxNodes+1, err)
 	}
 }
 

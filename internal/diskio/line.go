@@ -9,7 +9,8 @@ type line struct {
 	most   int               // how many bytes of a file are under way, about
 	files  map[int]*fileLine // by descriptor; those for which nothing waits are for the next time
 	turns  []int             // the files for which transfers wait
-	waits  func(fd int) bool // see fileLine; nil: of no interest
+	// waits is what fileLine.waits is; nil: of no interest.
+	waits func(*Transfer) bool
 }
 
 // fileLine are the transfers of a file.
@@ -31,6 +32,10 @@ func (l *line) add(list []*Transfer) {
 			n++
 		}
 		f := l.of(fd)
+		// When nothing of a file is under way it may be another one than before.
+		if l.waits != nil && len(f.waiting) == 0 && f.bytes == 0 {
+			f.waits = l.waits(list[0])
+		}
 		f.waiting = append(f.waiting, list[:n]...)
 		list = list[n:]
 	}
@@ -45,9 +50,6 @@ func (l *line) of(fd int) *fileLine {
 	}
 	if len(f.waiting) == 0 {
 		l.turns = append(l.turns, fd)
-		if f.bytes == 0 && l.waits != nil { // it may be another file than before
-			f.waits = l.waits(fd)
-		}
 	}
 	return f
 }

@@ -184,8 +184,9 @@ func (r *ring) begin() {
 // can't begin it and leave it. The kernel would ask such a file whether it is readable, or read it
 // at once if it is non-blocking, and where the file system is another process (FUSE), that may
 // never answer. With submitAsync a thread of the kernel's own begins the read.
-func waits(fd int) bool {
-	_, err := unix.Preadv2(fd, [][]byte{{0}}, 0, unix.RWF_NOWAIT)
+func waits(t *Transfer) bool {
+	// A byte of what is read anyhow: the kernel reads ahead of where a file was read last.
+	_, err := unix.Preadv2(t.FD, [][]byte{{0}}, t.Offset, unix.RWF_NOWAIT)
 	return err != nil && err != unix.EAGAIN && err != unix.EINVAL // a byte is no block for O_DIRECT
 }
 

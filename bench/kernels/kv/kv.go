@@ -31,8 +31,9 @@ var (
 const (
 	exponent = 0.99 // of the Zipf distribution
 	fields   = 10
-	// perRecord is how many operations there are for each record.
-	perRecord = 10
+	// perRecord is how many operations there are for each record: so many that a run is not mainly
+	// how a store is read for the first time.
+	perRecord = 100
 	// stride is after how many operations a thread says how far it is.
 	stride = 1024
 )

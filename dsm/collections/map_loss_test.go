@@ -279,6 +279,7 @@ func TestMapLossOfEmpty(t *testing.T) {
 				t.Fatalf("of an empty map of which a node is lost key %d is there: %t, %v", i, there, err)
 			}
 		}
+		meetLeft(t, ctx, c) // before one of them stores
 		for i := range keys / 10 {
 			if err := m.Store(ctx, i, wideOf(1)); err != nil {
 				t.Fatal(err)

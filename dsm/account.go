@@ -113,9 +113,9 @@ func openAccount(ctx context.Context, c *Cluster) error {
 }
 
 // tell says what was measured so far, again and again, until ctx ends or the cluster is lost. It
-// says no more than a launcher has read, so that a suspended one finds room for the last record:
-// else Close would wait for it, as it does where Pieces fill the pipe, of which none supersedes
-// another.
+// says nothing while the launcher has not read what was said before. Else records would fill the
+// pipe to a launcher that is suspended, and Close would wait to write the last one. (It does wait
+// where Pieces fill the pipe: each of them tells something else.)
 func (a *account) tell(ctx context.Context, c *Cluster, due <-chan time.Time) {
 	for {
 		select {

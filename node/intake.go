@@ -36,8 +36,8 @@ type intake struct {
 	more map[pagetable.Page]protocol.Access
 }
 
-// parker is whose fault is parked. A thread waits for one page at a time: one that comes for
-// another has left the first. Where it is not known who has come, page and write tell.
+// parker is whose fault is parked. A thread waits for one page at a time: one that is
+// parked for another has left the first. Where it is not known who has come, page and write tell.
 type parker struct {
 	proc   pagetable.ProcID
 	thread uint32

@@ -9,7 +9,7 @@ type line struct {
 	most   int               // how many bytes of a file are under way, about
 	files  map[int]*fileLine // by descriptor; those for which nothing waits are for the next time
 	turns  []int             // the files for which transfers wait
-	// waits is what fileLine.waits is; nil: of no interest.
+	// waits finds out what fileLine.waits is, by a transfer; nil: it need not be known.
 	waits func(*Transfer) bool
 }
 

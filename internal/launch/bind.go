@@ -59,7 +59,7 @@ func divideProcessors(nodes int) ([]unix.CPUSet, error) {
 	return parts, nil
 }
 
-// crowdedAt is how many programs share a processor at least when that is said. Fewer are usual: who
+// crowdedAt is how many programs may share a processor before that is said. So many are usual: who
 // tries out a program on several nodes seldom has as many processors.
 const crowdedAt = 8
 

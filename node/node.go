@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"time"
 
-	"dsmd/internal/diskio"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
-	"dsmd/pagetable/backing"
-	"dsmd/protocol"
 	"dsmd/transport"
 
 	"go.uber.org/zap"
@@ -84,87 +80,6 @@ func newNode(cfg Config) (*Node, error) {
 	}
 	n.choice, n.programs.replies.closer = choice, closer
 	return n, nil
-}
-
-// rules are the engine's configuration.
-func rules(cfg *Config, pages uint64) protocol.Config {
-	return protocol.Config{
-		Self: protocol.NodeID(cfg.Self), Nodes: cfg.Nodes, Pages: pages, HomeStripe: HomeStripe,
-		Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(MaxHold.Microseconds()), Outside: cfg.Rejoin,
-	}
-}
-
-// assemble puts a node together from its parts.
-func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) {
-	n := &Node{cfg: cfg, log: cfg.Log, choice: pagetable.Choice{Trap: pagetable.TrapUffd}, net: peers, clock: &clock{start: time.Now()}}
-	n.meter = newMeter(n.clock, peers, cfg.Stages)
-	n.end = &ending{log: cfg.Log, clock: n.clock, farewell: farewell}
-	out := &outbox{net: peers, meter: n.meter, end: n.end, log: cfg.Log, survives: cfg.Survive}
-	store, is := table.(*backing.Table)
-	if !is {
-		var err error
-		if store, _, err = backing.New(table, ""); err != nil {
-			return nil, fmt.Errorf("node: %w", err)
-		}
-	}
-	n.drive = &driver{engine: protocol.New(rules(&cfg, table.Pages())), clock: n.clock, exec: newExecutor(store, out)}
-	n.build(out)
-	if err := n.meter.stages.begin(n.clock.start); err != nil {
-		return nil, err
-	}
-	n.meter.count.members.Store(int64(cfg.Nodes))
-	if err := n.openDescriptors(); err != nil {
-		return nil, err
-	}
-	if err := n.meter.register(cfg.Metrics); err != nil {
-		n.closeDescriptors()
-		return nil, fmt.Errorf("node: register metrics: %w", err)
-	}
-	return n, nil
-}
-
-// build makes the parts that know each other.
-func (n *Node) build(out *outbox) {
-	d, log, names := n.drive, n.log, nodeNames(n.cfg.Peers)
-	q := &quorum{}
-	n.pins = &pins{drive: d, meter: n.meter, log: log, pages: map[pagetable.Page]*pinned{}, patience: pinPatience}
-	n.room = newRoom(d, &n.cfg, d.exec.table.PageBytes())
-	n.room.pins, n.room.quorum = n.pins, q
-	n.intake = newIntake(d, n.pins, q, n.cfg.Predict)
-	n.meter.tolls.extents = &n.intake.extents
-	n.meter.log.pageBytes, n.meter.log.pidOf = d.exec.table.PageBytes(), func(id pagetable.ProcID) uint32 { return n.programs.pidOf(id) }
-	n.meter.log.lockOf = func(id pagetable.ProcID) uint64 { return n.programs.lockOf(id) }
-	n.intake.room, d.room = n.room, n.room
-	n.fetcher = newFetcher(n.intake)
-	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}
-	n.origins = &origins{intake: n.intake, bytes: uint64(d.exec.table.PageBytes()), self: protocol.NodeID(n.cfg.Self)}
-	d.exec.store.Origin, d.exec.store.Fetch = n.origins.location, n.origins.fetch
-	d.storage = &storage{drive: d, origins: n.origins, out: out, log: log, names: names, asks: map[uint32]*askRun{},
-		writes: map[uint32]farWrite{}, lives: map[transport.NodeID]int{}, down: map[transport.NodeID]error{}, reading: diskio.NewShares(mostReading), writing: map[transport.NodeID]int{}}
-	n.saver = &checkpointer{drive: d, origins: n.origins, storage: d.storage, pins: n.pins, table: d.exec.snaps, log: log, disk: newDiskQueue}
-	d.origins = n.origins
-	n.usage = &usage{drive: d, extents: &n.intake.extents, room: n.room}
-	n.members, n.news = newMembers(&n.cfg), &news{}
-	n.calls = &calls{drive: d, meter: n.meter, log: log, quorum: q, intake: n.intake, names: names, survives: n.cfg.Survive,
-		open: map[protocol.Ticket]openCall{}}
-	n.programs = &programs{since: time.Now(), replies: replies{closer: &closer{}}, cfg: &n.cfg, log: log, drive: d, meter: n.meter, end: n.end, net: n.net, choice: &n.choice,
-		calls: n.calls, fetcher: n.fetcher, pins: n.pins, intake: n.intake, losses: n.losses, usage: n.usage, saver: n.saver, origins: n.origins, members: n.members,
-		byID: map[protocol.ClientID]*program{}}
-	n.pins.programs, n.calls.programs = n.programs, n.programs
-	m := n.members
-	n.programs.inquiries = &inquiries{self: protocol.NodeID(n.cfg.Self), drive: d, out: out, log: log, programs: n.programs, peers: m.stayers,
-		open: map[uint32]*inquiry{}, overdue: overdue{logged: map[pagetable.Page]bool{}}}
-	n.calls.budgets = &budgets{pageBytes: uint64(d.exec.table.PageBytes()), own: n.cfg.Memory, self: protocol.NodeID(n.cfg.Self), nodes: m.stayers, of: n.net.memory}
-	n.room.nodes = m.stayers
-	m.drive, m.out, m.end, m.meter, m.calls, m.news, m.quorum, m.programs = d, out, n.end, n.meter, n.calls, n.news, q, n.programs
-	d.intake, d.fetcher, d.pins, d.losses, d.calls, d.members = n.intake, n.fetcher, n.pins, n.losses, n.calls, m
-	n.loop = &loop{log: log, clock: n.clock, meter: n.meter, end: n.end, table: d.exec.table,
-		in:  &inbox{self: protocol.NodeID(n.cfg.Self), drive: d, out: out, meter: n.meter, calls: n.calls, members: m},
-		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, usage: n.usage, saver: n.saver, programs: n.programs, members: m, news: n.news,
-		spin: newSpinner(n.cfg.Core.Spin, n.cfg.Self), events: make([]pagetable.Event, faultsPerTurn), moveCore: netio.ChangeCore,
-		priority: priority{rests: &n.meter.count.rests},
-	}
-	n.programs.priority = &n.loop.priority
 }
 
 // openDescriptors opens what the reactor sleeps on.

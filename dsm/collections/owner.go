@@ -85,6 +85,6 @@ func (o *owner) await(ctx context.Context, p page, look int, mend func(p page)) 
 }
 
 // begin and end are around changes of a page that is locked: readers in between look again.
-func (p page) begin() { p[versionWord].Store(p[versionWord].Load() | 1) }
+func (p page) begin() { p.set(versionWord, p[versionWord].Load()|1) }
 
-func (p page) end() { p[versionWord].Store((p[versionWord].Load() | 1) + 1) }
+func (p page) end() { p.set(versionWord, (p[versionWord].Load()|1)+1) }

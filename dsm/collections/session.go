@@ -173,12 +173,12 @@ func (s *session[K, V]) split(ctx context.Context, l locked) error {
 	q := m.page(other.n)
 	for i := range q { // who died here may have left something
 		if i != lockWord && i != versionWord && q[i].Load() != 0 {
-			q[i].Store(0)
+			q.set(i, 0)
 		}
 	}
 	q[lockWord].Store(m.id)
 	q.begin()
-	q[depthWord].Store(uint64(depth))
+	q.set(depthWord, uint64(depth))
 	s.other = append(s.other, other)
 	p.records(func(_ link, at int) bool {
 		var buffer [64]byte
@@ -192,7 +192,7 @@ func (s *session[K, V]) split(ctx context.Context, l locked) error {
 	if err := m.c.Commit(ctx); err != nil {
 		return err
 	}
-	p[depthWord].Store(uint64(depth))
+	p.set(depthWord, uint64(depth))
 	m.mend(l.n)(p)
 	return nil
 }

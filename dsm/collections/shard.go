@@ -58,7 +58,7 @@ func (p page) chains() int { return len(p) / wordsPerHeads * 4 }
 func (p page) follow(l link) int { return int(uint16(p[l.word].Load() >> l.shift)) }
 
 func (p page) point(l link, to int) {
-	p[l.word].Store(p[l.word].Load()&^(0xffff<<l.shift) | uint64(to)<<l.shift)
+	p.set(l.word, p[l.word].Load()&^(0xffff<<l.shift)|uint64(to)<<l.shift)
 }
 
 // find returns the record of a key, or 0, and the link to it, or to where the chain ends. Of a page
@@ -131,8 +131,8 @@ func (p page) remove(l link, at int) {
 
 // release frees a record.
 func (p page) release(at int) {
-	p[at].Store(uint64(header(p[at].Load()).size()))
-	p[spareWord].Store(uint64(at))
+	p.set(at, uint64(header(p[at].Load()).size()))
+	p.set(spareWord, uint64(at))
 }
 
 // reserve returns room for a record of so many words, with its header, or 0 if there is none.
@@ -146,10 +146,10 @@ func (p page) reserve(size, next int, k *key) int {
 	spare := 0
 	if room > size {
 		spare = at + size
-		p[spare].Store(p.rest(spare, room-size))
+		p.set(spare, p.rest(spare, room-size))
 	}
-	p[spareWord].Store(uint64(spare))
-	p[at].Store(uint64(newHeader(size, next, k.bytes, k.hash)))
+	p.set(spareWord, uint64(spare))
+	p.set(at, uint64(newHeader(size, next, k.bytes, k.hash)))
 	return at
 }
 
@@ -234,5 +234,5 @@ func (p page) sweep(wanted func(at int) bool) {
 		}
 		at += h.size()
 	}
-	p[spareWord].Store(0) // who died may have left another
+	p.set(spareWord, 0) // who died may have left another
 }

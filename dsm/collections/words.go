@@ -9,24 +9,24 @@ import (
 	"dsmd/dsm"
 )
 
-// page is a page of shared memory, in words. All accesses to it are atomic, so a page that changes
-// meanwhile is a matter of its version, not of the compiler.
+// page is a page of shared memory, in words. All accesses to it are of whole words, in the order of
+// the program, so a page that changes meanwhile is a matter of its version, not of the compiler.
 type page []atomic.Uint64
 
 func (p page) store(at int, words []uint64) {
 	for i, w := range words {
-		p[at+i].Store(w)
+		p.set(at+i, w)
 	}
 }
 
 // pack stores b in the words from there on, with zeros at the end.
 func (p page) pack(at int, b []byte) {
 	for ; len(b) >= wordBytes; at++ {
-		p[at].Store(binary.LittleEndian.Uint64(b))
+		p.set(at, binary.LittleEndian.Uint64(b))
 		b = b[wordBytes:]
 	}
 	if len(b) > 0 {
-		p[at].Store(lastWord(b))
+		p.set(at, lastWord(b))
 	}
 }
 

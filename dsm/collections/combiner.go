@@ -196,11 +196,11 @@ func (m *Map[K, V]) entriesOf(keys map[K]V) []entry[K, V] {
 // no room, is in nobody else's way.
 func (m *Map[K, V]) merge(ctx context.Context, all []entry[K, V], merge func(a, b V) V) (left []entry[K, V], failed error) {
 	for done := 0; done < len(all); done++ {
-		s := session[K, V]{m: m}
+		s := session{table: &m.table}
 		err := s.run(ctx, func() error {
 			for ; done < len(all); done++ {
 				e := &all[done]
-				if err := s.change(ctx, &e.k, func(old V, there bool) (V, action) {
+				if err := m.changeIn(ctx, &s, &e.k, func(old V, there bool) (V, action) {
 					if there {
 						return merge(old, e.v), store
 					}

@@ -31,19 +31,9 @@ import (
 // not be), ctx's, dsm.ErrClosed, dsm.ErrLost. With an error nothing was changed, unless it is one
 // of dsm.Replicated memory, of which nobody knows then whether the change would survive.
 type Map[K, V comparable] struct {
-	*owner
-	control *control
-	frees   []func(ctx context.Context) error // for each thing that has to be freed
-	keys    coder[K]
-
-	memory     []atomic.Uint64
-	pageWords  int
-	valueWords int
-	firstDepth int // of new pages
-	lastDepth  int // there are as many pages as hashes have first bits of this number
-	// hints are the depths of pages, as this process has seen them: at most the present ones. 0 is
-	// unknown.
-	hints []atomic.Uint32
+	table
+	frees []func(ctx context.Context) error // for each thing that has to be freed
+	keys  coder[K]
 }
 
 // control is what ranks agree on beside the pages.
@@ -97,7 +87,7 @@ const (
 // dsm.Alloc and Map.
 func NewMap[K, V comparable](ctx context.Context, c *dsm.Cluster, name string, n int, opts ...dsm.AllocOption) (*Map[K, V], error) {
 	var v V
-	m := &Map[K, V]{pageWords: c.PageBytes() / wordBytes, valueWords: wordsFor(len(bytesOf(&v)))}
+	m := &Map[K, V]{table: table{pageWords: c.PageBytes() / wordBytes, valueWords: wordsFor(len(bytesOf(&v)))}}
 	var err error
 	if m.keys, err = newCoder[K](); err == nil {
 		err = m.alloc(ctx, c, name, n, opts)
@@ -206,88 +196,15 @@ func (m *Map[K, V]) Free(ctx context.Context) (err error) {
 	return err
 }
 
-func (m *Map[K, V]) page(n int) page { return m.memory[n*m.pageWords:][:m.pageWords] }
-
-// place is the page in which a hash is, if pages there have this depth.
-func (m *Map[K, V]) place(hash uint64, depth int) int {
-	return int(hash>>(64-m.lastDepth)) &^ (1<<(m.lastDepth-depth) - 1)
-}
-
-// seek returns the page of a hash, as far as this process knows. If it is not, the page is one from
-// which that was split.
-func (m *Map[K, V]) seek(hash uint64) (n, depth int) {
-	n, depth = m.place(hash, m.firstDepth), m.firstDepth
-	for split := depth; ; split++ {
-		depth = max(depth, int(m.hints[n].Load()))
-		if split > depth {
-			return n, depth
-		}
-		if child := m.place(hash, split); child != n {
-			n, depth = child, split
-		}
-	}
-}
-
-// covers reports whether the page is that of the hash, and learns its depth. born is what seek has
-// found.
-func (m *Map[K, V]) covers(n, born int, hash uint64) bool {
-	depth := m.depth(n, born)
-	if uint32(depth) > m.hints[n].Load() {
-		m.hints[n].Store(uint32(depth))
-	}
-	return m.place(hash, depth) == n
-}
-
-// depth is that of a page which had this one at least when it was new.
-func (m *Map[K, V]) depth(n, born int) int { return max(int(m.page(n)[depthWord].Load()), born) }
-
 // keyOf packs a key into words.
 func (m *Map[K, V]) keyOf(k *K, into []uint64) key {
 	b := m.keys.bytesOf(k)
 	return key{hashOf(b), len(b), pack(into, b)}
 }
 
-// hashAt is the hash of the key of a record.
-func hashAt(p page, at int) uint64 {
-	var buffer [64]byte
-	return hashOf(p.keyAt(at, buffer[:0]))
-}
-
 func (m *Map[K, V]) valueAt(p page, at int) (v V) {
 	p.unpack(at+1, bytesOf(&v))
 	return v
-}
-
-// read calls visit with the page of a hash, or with a copy of it, as it was at one moment. visit is
-// called again if it was none.
-func (m *Map[K, V]) read(ctx context.Context, hash uint64, visit func(p page, depth int)) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	var err error
-	lost := dsm.Guard(func() {
-		for look := 0; err == nil; look++ {
-			n, born := m.seek(hash)
-			p := m.page(n)
-			version := p[versionWord].Load()
-			if version%2 == 0 && m.covers(n, born, hash) {
-				visit(p, m.depth(n, born))
-				if p[versionWord].Load() == version {
-					return
-				}
-			}
-			err = m.await(ctx, p, look, m.mend(n))
-		}
-	})
-	return errors.Join(lost, err)
-}
-
-// mend makes a page as it should be whose owner died.
-func (m *Map[K, V]) mend(n int) func(page) {
-	return func(p page) {
-		depth := int(p[depthWord].Load())
-		p.sweep(func(at int) bool { return depth == 0 || m.place(hashAt(p, at), depth) == n })
-	}
 }
 
 // Load returns the value of a key, and whether there is one.
@@ -358,6 +275,50 @@ func (m *Map[K, V]) Update(ctx context.Context, k K, f func(old V, there bool) V
 		return v, store
 	})
 	return v, err
+}
+
+// action is what becomes of a key.
+type action int
+
+const (
+	leave action = iota
+	store
+	remove
+)
+
+// change has decide say what becomes of a key, once, while nobody else changes it.
+func (m *Map[K, V]) change(ctx context.Context, k K, decide func(old V, there bool) (V, action)) error {
+	s := session{table: &m.table}
+	return s.run(ctx, func() error { return m.changeIn(ctx, &s, &k, decide) })
+}
+
+// changeIn has decide say what becomes of a key, in a session.
+func (m *Map[K, V]) changeIn(ctx context.Context, s *session, k *K, decide func(old V, there bool) (V, action)) error {
+	var keyBuffer [8]uint64
+	key := m.keyOf(k, keyBuffer[:0])
+	l, err := s.lock(ctx, key.hash)
+	if err != nil {
+		return err
+	}
+	p := m.page(l.n)
+	link, at := p.find(&key)
+	var old V
+	if at != 0 {
+		old = m.valueAt(p, at)
+	}
+	v, what := decide(old, at != 0)
+	switch {
+	case what == store:
+		if words, most := 1+m.valueWords+len(key.words), (m.pageWords-firstRecord(m.pageWords))/least; words > most {
+			return fmt.Errorf("collections: Map %q: %w: a key of %d bytes with its value; at most %d are allowed",
+				m.name, dsm.ErrNoSpace, key.bytes, (most-1-m.valueWords)*wordBytes)
+		}
+		return s.put(ctx, l, &key, bytesOf(&v))
+	case what == remove && at != 0:
+		p.begin()
+		p.remove(link, at)
+	}
+	return nil
 }
 
 // Entry is a key and its value.

@@ -78,8 +78,7 @@ func (o *owner) await(ctx context.Context, p page, look int, mend func(p page)) 
 	if p[lockWord].CompareAndSwap(other, o.id) {
 		p.begin()
 		mend(p)
-		p.end()
-		p[lockWord].Store(0)
+		p.unlock()
 	}
 	return nil
 }
@@ -88,3 +87,11 @@ func (o *owner) await(ctx context.Context, p page, look int, mend func(p page)) 
 func (p page) begin() { p.set(versionWord, p[versionWord].Load()|1) }
 
 func (p page) end() { p.set(versionWord, (p[versionWord].Load()|1)+1) }
+
+// unlock gives back a page that is locked, changed or not.
+func (p page) unlock() {
+	if p[versionWord].Load()%2 == 1 {
+		p.end()
+	}
+	p[lockWord].Store(0)
+}

@@ -352,9 +352,7 @@ func (m *Map[K, V]) Part(ctx context.Context, part, parts int) iter.Seq2[Entry[K
 			depth := 0
 			if err := m.read(ctx, at, func(p page, d int) {
 				depth = d
-				for i := range p {
-					copied[i].Store(p[i].Load())
-				}
+				p.copyTo(copied)
 			}); err != nil {
 				yield(Entry[K, V]{}, err)
 				return

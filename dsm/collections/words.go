@@ -19,6 +19,12 @@ func (p page) store(at int, words []uint64) {
 	}
 }
 
+func (p page) copyTo(own page) {
+	for i := range p {
+		own.set(i, p[i].Load())
+	}
+}
+
 // pack stores b in the words from there on, with zeros at the end.
 func (p page) pack(at int, b []byte) {
 	for ; len(b) >= wordBytes; at++ {

@@ -58,6 +58,19 @@ func (a *attendant) end(w *wait) {
 	}
 }
 
+// Waiting announces that the calling goroutine waits, in code on top of this package, for something
+// that other goroutines or ranks have to do. what completes the sentence "rank 0 waits": `for an
+// item of queue "jobs"`. Until done is called this is a wait like that for a lock: `dsmd stacks`
+// tells it, and so does what is said when nothing in the job moves, with the line of the program.
+// It is not part of Stats.
+//
+// Announce a wait when it has lasted for a while: it takes about a microsecond. The goroutine may
+// call this package meanwhile. done is called once.
+func Waiting(c *Cluster, what string) (done func()) {
+	w := c.attendant.begin(&wait{item: item{runstats.Announced, what}, uncounted: true})
+	return func() { c.attendant.end(w) }
+}
+
 // list is what is waited for now, the longest first.
 func (o *waits) list(now time.Time) (list []runstats.Wait) {
 	o.mu.Lock()

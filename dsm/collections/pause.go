@@ -2,8 +2,11 @@ package collections
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"time"
+
+	"dsmd/dsm"
 )
 
 // Who waits for another to change a page looks at it again after a while. A look makes the page
@@ -13,6 +16,9 @@ const (
 	firstPause    = 20 * time.Microsecond
 	longestPause  = time.Millisecond
 	pauseDoubling = 4 // looks
+
+	// longLooks is after how many looks, some milliseconds, a wait is announced.
+	longLooks = 48
 )
 
 // pause waits before a look, the first of which is number 0.
@@ -28,5 +34,30 @@ func pause(ctx context.Context, look int) error {
 		return ctx.Err()
 	case <-timer.C:
 		return nil
+	}
+}
+
+// looks are those of a goroutine for what others have to do, which what and name say: "for room in
+// queue", "jobs".
+type looks struct {
+	c          *dsm.Cluster
+	what, name string
+	n          int    // so far
+	done       func() // ends the announcement; nil: there is none
+}
+
+// pause waits before the next look.
+func (l *looks) pause(ctx context.Context) error {
+	if l.n == longLooks {
+		l.done = dsm.Waiting(l.c, fmt.Sprintf("%s %q", l.what, l.name))
+	}
+	l.n++
+	return pause(ctx, l.n-1)
+}
+
+// end is called when there are no more.
+func (l *looks) end() {
+	if l.done != nil {
+		l.done()
 	}
 }

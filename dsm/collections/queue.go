@@ -199,16 +199,17 @@ func (q *Queue[T]) Put(ctx context.Context, v T) error {
 	if err := q.beginPutting(ctx); err != nil {
 		return fmt.Errorf("collections: Queue %q: %w", q.name, err)
 	}
+	room := looks{c: q.c.Cluster, what: "for room in queue", name: q.name}
+	defer room.end()
 	var err error
 	lost := dsm.Guard(func() {
-		for look := 0; err == nil; {
+		for err == nil {
 			p, s, full := q.tail(q.c.Rank())
 			switch {
 			case q.control.closed.Load() || s&closedBit != 0:
 				err = ErrQueueClosed
 			case full:
-				err = pause(ctx, look)
-				look++
+				err = room.pause(ctx)
 			default:
 				p.pack(1+q.count.put(s)*q.itemWords, bytesOf(&v))
 				if p.change(s, s+q.count.onePut) {
@@ -284,7 +285,9 @@ func (q *Queue[T]) Take(ctx context.Context) (v T, err error) {
 }
 
 func (q *Queue[T]) take(ctx context.Context) (v T, err error) {
-	for look := 0; ; look++ {
+	items := looks{c: q.c.Cluster, what: "for an item of queue", name: q.name}
+	defer items.end()
+	for {
 		if err := ctx.Err(); err != nil {
 			return v, err
 		}
@@ -308,7 +311,7 @@ func (q *Queue[T]) take(ctx context.Context) (v T, err error) {
 		if over != nil {
 			return v, over
 		}
-		if err := pause(ctx, look); err != nil {
+		if err := items.pause(ctx); err != nil {
 			return v, err
 		}
 	}

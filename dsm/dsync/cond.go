@@ -48,6 +48,7 @@ func NewCond(ctx context.Context, among dsm.Group, name string, l Locker) (*Cond
 	if err != nil {
 		return nil, fmt.Errorf("dsync: NewCond %q: %w", name, err)
 	}
+	m.what = "for a signal of condition variable"
 	listen(m)
 	return &Cond{L: l, m: m}, nil
 }

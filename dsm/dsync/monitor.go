@@ -27,6 +27,7 @@ type monitor[A, O any] struct {
 	among  dsm.Group
 	index  int
 	called string     // by who made it
+	what   string     // is waited for, as is announced: "for a permit of semaphore"; "": nothing
 	name   string     // in this group
 	guard  *dsm.Mutex // held inside
 	life   *dsm.Mutex // held as long as this rank has the handle
@@ -309,6 +310,19 @@ func (m *monitor[A, O]) deaths() error {
 	return nil
 }
 
+// next waits for what w has next, or for the end of ctx.
+func (m *monitor[A, O]) next(ctx context.Context, w chan error) (err error, has bool) {
+	if m.what != "" {
+		defer dsm.Waiting(m.c, fmt.Sprintf("%s %q", m.what, m.called))()
+	}
+	select {
+	case err := <-w:
+		return err, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
 // await calls begin inside, and returns when that did if it need not wait. Else it waits until
 // ready says so. If it returns ctx's error the caller does not wait any more.
 func (m *monitor[A, O]) await(ctx context.Context, begin func() (waits bool, err error)) error {
@@ -339,7 +353,10 @@ func (m *monitor[A, O]) wait(ctx context.Context, w chan error) error {
 	select {
 	case err := <-w:
 		return err
-	case <-ctx.Done():
+	default:
+	}
+	if err, over := m.next(ctx, w); over {
+		return err
 	}
 	// What has come before this takes effect is not given back.
 	left := false

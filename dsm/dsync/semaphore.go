@@ -57,6 +57,7 @@ func (s *Semaphore) open(ctx context.Context, among dsm.Group, name string) (err
 	if s.m, err = newMonitor[permits, claim](ctx, among, "semaphore", name); err != nil {
 		return err
 	}
+	s.m.what = "for permits of semaphore"
 	s.m.ready = func() bool { return s.m.own().Number == 0 }
 	s.m.left = func(int) {
 		*s.m.own() = claim{}

@@ -30,6 +30,7 @@ func NewWaitGroup(ctx context.Context, among dsm.Group, name string) (*WaitGroup
 	if err != nil {
 		return nil, fmt.Errorf("dsync: NewWaitGroup %q: %w", name, err)
 	}
+	m.what = "for wait group"
 	listen(m)
 	return &WaitGroup{m}, nil
 }

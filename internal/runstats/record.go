@@ -71,6 +71,9 @@ const (
 	// These are no items of a Record: other waits may be part of them.
 	Allocating Kind = "allocation"
 	Committing Kind = "commit"
+
+	// Announced is what code on top of package dsm waits for. Its name completes "rank 0 waits".
+	Announced Kind = "announced"
 )
 
 // Item is the waits for one thing.

@@ -18,15 +18,29 @@ const (
 	PartAfter = 60 * time.Second
 )
 
-// waited is how long a rank has waited for what it waits for longest.
-func (r *Rank) waited() (longest time.Duration) {
-	if len(r.Waits) > 0 {
-		longest = r.Waits[0].For
+// waited is how long a rank has waited for what it waits for longest, with what is announced and
+// without. Announced may be a wait for work, which is no fault as long as others go on.
+func (r *Rank) waited() (longest, unannounced time.Duration) {
+	for _, w := range r.Waits {
+		longest = max(longest, w.For)
+		if w.Kind != Announced {
+			unannounced = max(unannounced, w.For)
+		}
 	}
 	if len(r.Pages) > 0 {
-		longest = max(longest, r.Pages[0].For)
+		longest, unannounced = max(longest, r.Pages[0].For), max(unannounced, r.Pages[0].For)
 	}
-	return longest
+	return longest, unannounced
+}
+
+// chief is the wait that says most of what a rank waits for: the longest, or one that was announced
+// if that is a barrier of some parties, which may be how it waits. The rank has waits.
+func (r *Rank) chief() *Wait {
+	w := &r.Waits[0]
+	if i := slices.IndexFunc(r.Waits, func(w Wait) bool { return w.Kind == Announced }); i > 0 && w.Kind == Barrier && !w.Ranks {
+		return &r.Waits[i]
+	}
+	return w
 }
 
 // works is whether something may be done for a rank that waits: memory is given to it, filled or
@@ -45,13 +59,13 @@ func Find(ranks []Rank, size int) Hang {
 	var late []int
 	for i := range e.ranks {
 		r := &e.ranks[i]
-		switch waited := r.waited(); {
+		switch waited, unannounced := r.waited(); {
 		case r.State == Ended:
 		case waited < LongWait || r.State == Unknown || r.Computes || r.works():
 			all = false
 		default:
 			longest = max(longest, waited)
-			if waited >= PartAfter || waited >= HangAfter && len(e.ended(r)) > 0 {
+			if unannounced >= PartAfter || unannounced >= HangAfter && len(e.ended(r)) > 0 {
 				late = append(late, i)
 			}
 		}
@@ -135,7 +149,7 @@ func (e *explainer) line(r *Rank, part bool) string {
 	if len(r.Waits) == 0 || r.State == Silent {
 		return fmt.Sprintf("rank %d %s", r.Rank, e.doing(r))
 	}
-	w := &r.Waits[0]
+	w := r.chief()
 	waits := "waits"
 	if part {
 		waits = "has waited"
@@ -153,6 +167,8 @@ func thing(w *Wait) string {
 		return fmt.Sprintf("at barrier %q", w.Name)
 	case Reduction:
 		return fmt.Sprintf("in reduction %q", w.Name)
+	case Announced:
+		return w.Name
 	}
 	return fmt.Sprintf("for %s %q", w.Kind, w.Name)
 }
@@ -179,7 +195,7 @@ func (e *explainer) doing(r *Rank) string {
 	case r.State == Silent:
 		return "does not answer"
 	case len(r.Waits) > 0:
-		return "waits " + thing(&r.Waits[0]) + line(&r.Waits[0])
+		return "waits " + thing(r.chief()) + line(r.chief())
 	case r.Computes:
 		return "computes"
 	}
@@ -328,7 +344,7 @@ func (e *explainer) blockers(r *Rank) []int {
 	if len(r.Waits) == 0 {
 		return nil
 	}
-	switch w := &r.Waits[0]; {
+	switch w := r.chief(); {
 	case w.Kind == Lock:
 		return e.holding(w.Object)
 	case (w.Kind == Barrier || w.Kind == Reduction) && w.Ranks:
@@ -348,7 +364,7 @@ func (e *explainer) cycles() (lines []string) {
 		var locks []string
 		for _, rank := range cycle {
 			told[rank] = true
-			if w := &e.of(rank).Waits[0]; w.Kind == Lock {
+			if w := e.of(rank).chief(); w.Kind == Lock {
 				locks = append(locks, fmt.Sprintf("%q", w.Name))
 			}
 		}

@@ -35,6 +35,11 @@ func TestFind(t *testing.T) {
 	allocates.Waits[0].For = 2 * time.Second
 	commits := waits(1, Lock, "a", "")
 	commits.Waits = append(commits.Waits, Wait{Kind: Committing, Name: "replicated memory", For: 9 * time.Second})
+	takes := waits(1, Announced, `for an item of queue "jobs"`, "m.go:1")
+	takes.Waits[0].For = 61 * time.Second
+	acquires := waits(0, Barrier, "permits/0", "")
+	acquires.Waits[0].Ranks = false
+	acquires.Waits = append(acquires.Waits, waits(0, Announced, `for permits of semaphore "permits"`, "m.go:2").Waits...)
 	busy := waits(1, Lock, "a", "")
 	busy.Computes = true
 	for name, test := range map[string]struct {
@@ -89,6 +94,13 @@ rank 3 waits for page 20 since 11s, of which other nodes have not given up their
 		"one that allocates for long": {[]Rank{waits(0, Barrier, "x", ""), allocated}, 2, all +
 			`rank 0 waits at barrier "x" for rank 1 of 2, which waits for allocation "grid"
 rank 1 waits for allocation "grid"`},
+		"one that takes, while others go on": {[]Rank{{Rank: 0, Computes: true}, takes}, 2, ""},
+		"what is announced": {[]Rank{acquires, takes}, 2, all +
+			`rank 0 waits for permits of semaphore "permits" (m.go:2)
+rank 1 waits for an item of queue "jobs" (m.go:1)`},
+		"a barrier, for one that takes": {[]Rank{waits(0, Barrier, "x", ""), takes}, 2, all +
+			`rank 0 waits at barrier "x" for rank 1 of 2, which waits for an item of queue "jobs" (m.go:1)
+rank 1 waits for an item of queue "jobs" (m.go:1)`},
 		"one that has just come": {[]Rank{waits(0, Barrier, "x", ""), young}, 2, ""},
 		"a part": {[]Rank{{Rank: 0, Computes: true, Holds: []Held{{Object: 'a', For: 62 * time.Second}}}, late}, 2,
 			`rank 1 has waited 1m1s for lock "a" (m.go:1), held by rank 0 since 1m2s, which computes`},

@@ -47,6 +47,8 @@ var hanging = testcluster.Define("hanging", func(s *testcluster.Self) error {
 		_, err = dsm.Reduce(s.Ctx, c, name, 1, dsm.Sum[int])
 	case s.Args[0] == "kits":
 		err = hangInKits(s.Ctx, c)
+	case s.Args[0] == "queues":
+		err = hangInQueues(s.Ctx, c)
 	case s.Args[0] == "semaphore":
 		permits, e := dsync.NewSemaphore(s.Ctx, c, "permits", int64(c.Size()))
 		err = errors.Join(e, permits.Acquire(s.Ctx, 1), c.Barrier(s.Ctx), permits.Acquire(s.Ctx, 1))
@@ -68,6 +70,25 @@ func hangInKits(ctx context.Context, c *dsm.Cluster) error {
 	return counts.Combine(dsm.Sum[int]).FlushAll(ctx, c)
 }
 
+// hangInQueues has one rank wait for jobs, and the other until somebody takes what it has found.
+func hangInQueues(ctx context.Context, c *dsm.Cluster) error {
+	jobs, err := collections.NewQueue[int](ctx, c, "jobs", 1)
+	if err != nil {
+		return err
+	}
+	finds, err := collections.NewQueue[int](ctx, c, "finds", 1)
+	if err != nil {
+		return err
+	}
+	if c.Rank() == 1 {
+		_, err = jobs.Take(ctx)
+	}
+	for err == nil {
+		err = finds.Put(ctx, 0)
+	}
+	return err
+}
+
 // hangs are what is said of each kind of hang, as patterns: times differ.
 var hangs = map[string][]string{
 	"deadlock": {
@@ -83,7 +104,11 @@ var hangs = map[string][]string{
 	},
 	// the program's line, and not that of the package which waits for it
 	"kits":      {`rank 0 waits in reduction "parts" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "counts/flush" \(hang_test.go:\d+\)`},
-	"semaphore": {`rank 0 waits at barrier "dsync/permits/semaphore/2/0", where 1 of 2 parties are`},
+	"semaphore": {`rank 0 waits for permits of semaphore "permits" \(hang_test.go:\d+\)`},
+	"queues": {
+		`rank 0 waits for room in queue "finds" \(hang_test.go:\d+\)`,
+		`rank 1 waits for an item of queue "jobs" \(hang_test.go:\d+\)`,
+	},
 }
 
 // TestHang: when nothing moves, the launcher says who waits for what, at which line, and who has it

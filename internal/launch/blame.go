@@ -91,7 +91,7 @@ func (s *supervisor) end(f *failure) {
 	case f.weight == machineLost:
 		s.notice("%s: ending the job", f.text)
 	case f.weight != programFailed:
-		s.notice("%v %v while programs were running: ending the job", f.child, f.exit)
+		s.notice("%v %v while programs were running: ending the job%s", f.child, f.exit, f.exit.remedy())
 	default:
 		status = s.blameProgram(f.child, f.exit)
 	}
@@ -106,11 +106,11 @@ func (s *supervisor) blameProgram(c *child, e exit) (status int) {
 		if s.killing {
 			status = 128 + int(s.interrupted)
 		}
-		s.notice("%v: %v %v", s.interrupted, c, e)
+		s.notice("%v: %v %v%s", s.interrupted, c, e, e.remedy())
 	case s.children.remaining(program, func(c *child) bool { return !c.ended }) > 0:
-		s.notice("%v %v: ending the other ranks", c, e)
+		s.notice("%v %v: ending the other ranks%s", c, e, e.remedy())
 	default:
-		s.notice("%v %v", c, e)
+		s.notice("%v %v%s", c, e, e.remedy())
 	}
 	return status
 }

@@ -33,11 +33,20 @@ func (e exit) String() string {
 	if e.Signal != 0 {
 		text := fmt.Sprintf("was killed by signal %d (%v)", int(e.Signal), e.Signal)
 		if e.Starved > 0 {
-			text += fmt.Sprintf(" for want of memory, it seems (since the job began the kernel has killed %d here for that): lower --memory, or give the machine or its control group more", e.Starved)
+			text += fmt.Sprintf(" for want of memory, it seems (since the job began the kernel has killed %d here for that)", e.Starved)
 		}
 		return text
 	}
 	return fmt.Sprintf("exited with status %d", e.Code)
+}
+
+// remedy is what to do about such an end, to stand at the end of a line about it; "" if nothing is
+// known.
+func (e exit) remedy() string {
+	if e.Starved == 0 {
+		return ""
+	}
+	return "; lower --memory, or give the machine or its control group more"
 }
 
 // childInfo is the part of siginfo_t that waitid(2) fills, as 64-bit Linux lays it out (SIGCHLD

@@ -322,11 +322,29 @@ func TestProgramsReachTheirDaemonsAtOnce(t *testing.T) {
 // than there is was probably one of them, and the user hears what can be done. Who ends by itself
 // was none.
 func TestKilledForWantOfMemory(t *testing.T) {
-	s := supervise(t, job{Nodes: 2, Program: play("abort@1"), Starved: true})
-	s.wantStatus(128 + 9)
-	s.wantError("dsmd: rank 1 was killed by signal 9 (killed) for want of memory, it seems (since the job began the kernel has killed ")
-	s.wantError("lower --memory")
-	s = supervise(t, job{Nodes: 2, Program: play("exit-3@1"), Starved: true})
+	const (
+		why    = " was killed by signal 9 (killed) for want of memory, it seems (since the job began the kernel has killed "
+		remedy = "; lower --memory, or give the machine or its control group more\n"
+	)
+	for _, test := range []struct {
+		job    job
+		status int
+		says   []string
+	}{
+		{job{Program: play("abort@1")}, 128 + 9, []string{"dsmd: rank 1" + why, " here for that): ending the other ranks" + remedy}},
+		{job{Program: play("attach"), Daemon: "killed-at-attach"}, StatusDaemon, []string{
+			"dsmd: the daemon of node 1" + why, " here for that) while programs were running: ending the job" + remedy}},
+		{job{Program: play("abort@1"), Survive: true}, 0, []string{
+			"dsmd: rank 1" + why, " here for that) at ", " after the start: 1 of 2 ranks are left" + remedy}},
+	} {
+		test.job.Nodes, test.job.Starved = 2, true
+		s := supervise(t, test.job, "FAKE_STAYS=1")
+		s.wantStatus(test.status)
+		for _, want := range test.says {
+			s.wantError(want)
+		}
+	}
+	s := supervise(t, job{Nodes: 2, Program: play("exit-3@1"), Starved: true})
 	s.wantStatus(3)
 	s.wantError("dsmd: rank 1 exited with status 3: ending the other ranks\n")
 }

@@ -39,7 +39,7 @@ func (s *supervisor) lose(f *failure) {
 		s.loseRank(f.child)
 	}
 	s.lossStatus = cmp.Or(s.lossStatus, f.status())
-	s.sayLoss(why, with)
+	s.sayLoss(f, why, with)
 }
 
 // status is the exit status of a job that ends by a failure.
@@ -84,13 +84,13 @@ func (s *supervisor) mourn(c *child) {
 }
 
 // sayLoss tells the user who is lost, why and when, and how many are left.
-func (s *supervisor) sayLoss(why string, with []*child) {
+func (s *supervisor) sayLoss(f *failure, why string, with []*child) {
 	if len(with) > 0 {
 		why += ", and with it " + names(with) + ","
 	}
 	left := s.children.remaining(program, func(c *child) bool { return !c.lost })
-	s.notice("%s at %s, %v after the start: %d of %d ranks are left", why, time.Now().Format(time.TimeOnly),
-		time.Since(s.began).Round(time.Millisecond), left, s.plan.ranks)
+	s.notice("%s at %s, %v after the start: %d of %d ranks are left%s", why, time.Now().Format(time.TimeOnly),
+		time.Since(s.began).Round(time.Millisecond), left, s.plan.ranks, f.exit.remedy())
 }
 
 // sum tells the user what became of a job that has lost programs, or never started them, when all

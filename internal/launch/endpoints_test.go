@@ -24,3 +24,22 @@ func TestExplainLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusOfAJobThatIsNotStarted: only a program that may not be executed is not executable.
+// Where a container forbids what a daemon needs, such as memfd_create, it is the job's start.
+func TestStatusOfAJobThatIsNotStarted(t *testing.T) {
+	for _, test := range []struct {
+		role   role
+		errno  syscall.Errno
+		status int
+	}{
+		{program, syscall.EACCES, StatusNotExecutable},
+		{program, syscall.ENOEXEC, StatusNotExecutable},
+		{program, syscall.EAGAIN, StatusSystem},
+		{daemon, syscall.EPERM, StatusSystem},
+	} {
+		if got := startStatus(test.role, fmt.Errorf("starting: %w", test.errno)); got != test.status {
+			t.Errorf("role %d, %v: status %d, want %d", test.role, test.errno, got, test.status)
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (l *local) start(order startOrder, stdin input) {
 			p, err = l.spawn(order, unborn[0], stdin.file)
 		}
 		if err != nil {
-			l.post(event{Kind: failed, Status: startStatus(err), Err: err.Error()})
+			l.post(event{Kind: failed, Status: startStatus(unborn[0].ID.Role, err), Err: err.Error()})
 			break
 		}
 		go l.watch(p)
@@ -193,9 +193,9 @@ func (l *local) canStart(order startOrder) bool {
 	})
 }
 
-// startStatus is the exit status for a job that could not be started.
-func startStatus(err error) int {
-	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.ENOEXEC) {
+// startStatus is the exit status for a job of which a child could not be started, of this role.
+func startStatus(of role, err error) int {
+	if of == program && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.ENOEXEC)) {
 		return StatusNotExecutable
 	}
 	return StatusSystem

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/diskio"
@@ -564,6 +565,32 @@ func TestInPlaceOfWhatIsNot(t *testing.T) {
 	}
 	a.wantNumbers(first, pages)
 	a.wantNumbers(none, pages)
+	c.quiet()
+}
+
+// TestInPlaceNoLonger: while pages are being written to their file a program says that they begin
+// in another, which is not to be written. What is left is refused, and the node goes on.
+func TestInPlaceNoLonger(t *testing.T) {
+	const pages = 2*inPlaceOnTheWay/4096 + 64
+	diskio.WriteDelay.Store(int64(20 * time.Millisecond))
+	t.Cleanup(func() { diskio.WriteDelay.Store(0) })
+	c := start(t, setup{nodes: 1, pages: pages + HomeStripe})
+	file := laid(t, pages*4096, same)
+	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Written: true}, file)
+	a := all[0]
+	a.number(first, pages)
+	s := a.save(1, 0, first, pages)
+	a.ok(s.inPlace(true))
+	var places []byte
+	for i := range uint64(pages) {
+		places = attach.AppendPlace(places, attach.Place{File: 1, Slot: i})
+	}
+	what := attach.Contents{Files: 1, First: a.give(file), Table: a.give(a.inMemory(places, uint64(len(places))))}
+	a.ok(attach.Call{Op: attach.OpContents, Object: uint64(first), Count: pages, Payload: attach.AppendContents(nil, &what)})
+	if r := a.do(attach.Call{Op: attach.OpSaved}); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "in no file that it could be written to") {
+		t.Errorf("what is left is answered with %v %q", r.Status, r.Payload)
+	}
+	a.wantNumbers(first, pages)
 	c.quiet()
 }
 

@@ -593,3 +593,47 @@ func TestDropEndsSnapshot(t *testing.T) {
 		t.Errorf("after that there is more: %t, %v", left, err)
 	}
 }
+
+// full is a Sink that gives the snapshot up at the first page that it takes, and counts its
+// buffers.
+type full struct {
+	faint
+	lent int
+}
+
+func (f *full) Buffer(bool) []byte { f.lent++; return make([]byte, 4096) }
+
+func (f *full) Recycle([]byte) { f.lent-- }
+
+func (f *full) Take(p pagetable.Page, buf []byte) {
+	f.Recycle(buf)
+	f.Lost(p)
+}
+
+// TestTakeEndsSnapshot: a sink that takes pages gives the snapshot up in the middle of a run. It is
+// handed nothing more, and has its buffers back.
+func TestTakeEndsSnapshot(t *testing.T) {
+	f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 16})
+	s := snapshot.New(f)
+	t.Cleanup(func() { s.Close() })
+	sink := &full{faint: faint{t: t, s: s}}
+	s.Begin(sink, true)
+	for p := pagetable.Page(4); p < 8; p++ {
+		isOver(t)(f.Install(p, bytes.Repeat([]byte{9}, 4096), true, pagetable.AllProcs))
+		if is, err := s.Take(p, true); !is || err != nil {
+			t.Fatalf("page %d is taken: %t, %v", p, is, err)
+		}
+	}
+	if err := s.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.More(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sink.lent != 0 {
+		t.Errorf("%d buffers are left with the table", sink.lent)
+	}
+	isOver(t)(s.Drop(4, 4))
+}

@@ -24,9 +24,9 @@ type Sink interface {
 	// Buffer is where the contents of a page go next; nil: there is no room now. urgent: somebody
 	// waits to store to the page. Who returned nil calls Table.Resume when there is room.
 	Buffer(urgent bool) []byte
-	// Recycle gives a Buffer back whose page could not be read.
+	// Recycle gives a Buffer back whose page could not be read, or is not wanted any more.
 	Recycle(buf []byte)
-	// Take takes a page that was read into a Buffer.
+	// Take takes a page that was read into a Buffer. It may end the snapshot (Table.End).
 	Take(p pagetable.Page, buf []byte)
 	// Fetch is asked first, and reports whether the page is one that can't be read at once. Then
 	// the sink has it read into the Buffer, as it is now whatever is done to it later, and Take is
@@ -213,23 +213,24 @@ func (t *Table) More() (left bool, err error) {
 	return !t.unsaved.IsEmpty(), nil
 }
 
-// hand hands over neighbouring pages, whose buffers are there.
+// hand hands over neighbouring pages, whose buffers are there. A sink that ends the snapshot
+// meanwhile gets the other buffers back.
 func (t *Table) hand(first pagetable.Page, n int) error {
-	bufs := t.bufs[:n]
+	bufs, sink := t.bufs[:n], t.sink
 	defer clear(bufs)
 	err := t.fetch(first, bufs)
 	if err == nil {
 		err = t.read(first, bufs)
 	}
-	if err == nil {
-		return nil
-	}
 	for _, b := range bufs {
 		if b != nil {
-			t.sink.Recycle(b)
+			sink.Recycle(b)
 		}
 	}
-	return fmt.Errorf("snapshot: read pages from %d on: %w", first, err)
+	if err != nil {
+		return fmt.Errorf("snapshot: read pages from %d on: %w", first, err)
+	}
+	return nil
 }
 
 // fetch hands over those of neighbouring pages that can't be read at once. What is handed over has
@@ -249,9 +250,10 @@ func (t *Table) fetch(first pagetable.Page, bufs [][]byte) error {
 	return nil
 }
 
-// read reads and hands over those of neighbouring pages that have buffers.
+// read reads and hands over those of neighbouring pages that have buffers, until the sink has
+// enough.
 func (t *Table) read(first pagetable.Page, bufs [][]byte) error {
-	for i := 0; i < len(bufs); i++ {
+	for i := 0; i < len(bufs) && t.sink != nil; i++ {
 		end := i
 		for end < len(bufs) && bufs[end] != nil {
 			end++
@@ -262,7 +264,7 @@ func (t *Table) read(first pagetable.Page, bufs [][]byte) error {
 		if err := t.Table.Read(first+pagetable.Page(i), bufs[i:end]...); err != nil {
 			return err
 		}
-		for ; i < end; i++ {
+		for ; i < end && t.sink != nil; i++ {
 			b, p := bufs[i], first+pagetable.Page(i)
 			bufs[i] = nil
 			t.handed(p)

@@ -149,9 +149,9 @@ func (d *door) isWaitedAt() bool {
 	return n > 0 || err != nil
 }
 
-// accept takes the programs that have connected.
+// accept takes programs that have connected. For those that it leaves the poller calls again.
 func (s *programs) accept() (any bool) {
-	for ; ; any = true {
+	for range acceptsPerTurn {
 		fd, err := s.door.take(s.door.fd)
 		switch {
 		case err == nil:
@@ -161,6 +161,7 @@ func (s *programs) accept() (any bool) {
 		}
 		switch {
 		case err == nil:
+			any = true
 		case errors.Is(err, unix.EAGAIN) || !s.door.isWaitedAt():
 			s.door.goOn(s.log)
 			return any
@@ -169,6 +170,7 @@ func (s *programs) accept() (any bool) {
 			return any
 		}
 	}
+	return any
 }
 
 // acceptSpare turns a program away when there is no descriptor left to accept it with, by giving up

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,4 +97,45 @@ func TestTurnedAway(t *testing.T) {
 	if said := logs.FilterMessageSnippet("wait").All(); len(said) > 0 {
 		t.Errorf("it is said that %v", said)
 	}
+}
+
+// TestOthersAreServedAtTheDoor: programs of another user connect as fast as they are sent away, so
+// that somebody waits at all times. Those that are attached are served all the same.
+func TestOthersAreServedAtTheDoor(t *testing.T) {
+	var crowded atomic.Bool
+	var came atomic.Int64
+	c := start(t, setup{nodes: 1, before: func(n *Node) {
+		d := n.programs.door
+		d.take = func(fd int) (int, error) {
+			if !crowded.Load() {
+				return attach.Accept(fd)
+			}
+			came.Add(1)
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+			if err == nil {
+				unix.Close(pair[1])
+			}
+			return pair[0], err
+		}
+		d.peer = func(fd int) (int, uint32, error) {
+			if crowded.Load() {
+				return 1, uint32(os.Geteuid() + 1), nil
+			}
+			return attach.Peer(fd)
+		}
+	}})
+	t.Cleanup(func() { crowded.Store(false) })
+	m := c.members[0]
+	p := m.join()
+	crowded.Store(true)
+	m.dial()
+	eventually(t, "they come", func() bool { return came.Load() > 0 })
+	for range 100 {
+		p.sync()
+	}
+	if n := came.Load(); n < 100 {
+		t.Errorf("only %d of them came meanwhile", n)
+	}
+	crowded.Store(false)
+	c.quiet()
 }

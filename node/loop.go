@@ -16,6 +16,9 @@ const (
 	// looked at and what was sent is flushed.
 	framesPerTurn = 64
 	faultsPerTurn = 64
+	// acceptsPerTurn is how many programs are let in, or sent away, before the others are looked
+	// at. Anybody on the machine may connect again and again, and each takes some 20 µs.
+	acceptsPerTurn = 4
 	// looksPerCheck is how often faults, frames and calls on control pages are looked for before
 	// epoll is asked about everything else. What programs say through their sockets comes after a
 	// wake-up, or waits for nobody else; a microsecond more does not show there.

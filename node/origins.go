@@ -51,6 +51,10 @@ type origin struct {
 	givers  map[*program]struct{} // of a fallback: programs that have the memory
 }
 
+// errInUse is why it is too late to say more of where pages begin: those that have left memory
+// would come back from elsewhere.
+var errInUse = errors.New("pages of this allocation have come already from the files that were given before")
+
 // chunkPages is how many pages' places are kept together.
 const chunkPages = 256
 
@@ -99,7 +103,11 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		return nil
 	}
 	if table >= 0 {
-		if err := x.read(table, c.Count, o.bytes); err != nil {
+		err := x.read(table, c.Count, o.bytes)
+		if y != nil && y == x.beneath && o.intake.drive.exec.snaps.SomeUnchanged(x.first, c.Count) {
+			err = errInUse
+		}
+		if err != nil {
 			p.refuseCall(c, err)
 			return nil
 		}

@@ -155,3 +155,28 @@ func TestContentsInNonBlockingFile(t *testing.T) {
 	})
 	c.quiet()
 }
+
+// TestBeginsElsewhereTooLate: a program says that memory begins as a table has it when pages of it
+// have come from the file that was given before, and have left again. It is refused, and they come
+// back from where they were.
+func TestBeginsElsewhereTooLate(t *testing.T) {
+	t.Parallel()
+	const pages = 2 * leastRoom
+	c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe}, 0)
+	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{0}}, laid(t, pages*4096, same))
+	p := all[0]
+	p.wantPages(first, pages, asLaid)
+	if n := c.members[0].counter("pages_unloaded"); n == 0 {
+		t.Error("no page has left")
+	}
+	var zeros []byte
+	for range pages {
+		zeros = attach.AppendPlace(zeros, attach.Place{Slot: attach.ZeroSlot})
+	}
+	call := p.beginsCall(first, pages, attach.Contents{Table: p.give(p.inMemory(zeros, uint64(len(zeros))))}, nil)
+	if r := p.do(call); r.Status != attach.StatusUnknown || string(r.Payload) != errInUse.Error() {
+		t.Errorf("the answer is %v %q", r.Status, r.Payload)
+	}
+	p.wantPages(first, pages, asLaid)
+	c.quiet()
+}

@@ -97,6 +97,14 @@ func (t *Table) Withhold(p pagetable.Page) bool {
 // IsUnchanged reports whether a page has what it had when it Begins: nobody could change it since.
 func (t *Table) IsUnchanged(p pagetable.Page) bool { return t.unchanged.Has(p) }
 
+// SomeUnchanged reports whether one of count pages from first on IsUnchanged.
+func (t *Table) SomeUnchanged(first pagetable.Page, count uint64) bool {
+	for range t.unchanged.Within(first, count) {
+		return true
+	}
+	return false
+}
+
 // Begin begins a snapshot, of which there can be one at a time. whole: all that is taken will be
 // handed over; else pages are left out that have not changed since they were handed over last.
 func (t *Table) Begin(sink Sink, whole bool) {

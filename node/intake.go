@@ -303,7 +303,9 @@ func (t *intake) askNeighbours(ev *pagetable.Event) {
 	if lease == 0 {
 		return
 	}
-	first, end, fresh := t.neighbours.Missed(ev.Page, lease)
+	first, end, fresh := t.neighbours.Missed(ev.Page, lease, func(page pagetable.Page) bool {
+		return page != ev.Page && engine.Waiting(protocol.PageObject(uint64(page)))
+	})
 	if fresh {
 		t.meter.count.groupLeases.Add(1)
 	}

@@ -573,12 +573,12 @@ func (f *faint) Lost(pagetable.Page) {
 	}
 }
 
-// TestDropEndsSnapshot: pages that are freed before they are handed over end a snapshot once.
-func TestDropEndsSnapshot(t *testing.T) {
+// fourTaken begins a snapshot for a sink, and seals it with pages 4 to 7 in it.
+func fourTaken(t *testing.T, sink func(*snapshot.Table) snapshot.Sink) *snapshot.Table {
 	f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 16})
 	s := snapshot.New(f)
 	t.Cleanup(func() { s.Close() })
-	s.Begin(&faint{t: t, s: s}, true)
+	s.Begin(sink(s), true)
 	for p := pagetable.Page(4); p < 8; p++ {
 		isOver(t)(f.Install(p, bytes.Repeat([]byte{9}, 4096), true, pagetable.AllProcs))
 		if is, err := s.Take(p, true); !is || err != nil {
@@ -588,6 +588,12 @@ func TestDropEndsSnapshot(t *testing.T) {
 	if err := s.Seal(); err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// TestDropEndsSnapshot: pages that are freed before they are handed over end a snapshot once.
+func TestDropEndsSnapshot(t *testing.T) {
+	s := fourTaken(t, func(s *snapshot.Table) snapshot.Sink { return &faint{t: t, s: s} })
 	isOver(t)(s.Drop(4, 4))
 	if left, err := s.More(); left || err != nil {
 		t.Errorf("after that there is more: %t, %v", left, err)
@@ -613,20 +619,11 @@ func (f *full) Take(p pagetable.Page, buf []byte) {
 // TestTakeEndsSnapshot: a sink that takes pages gives the snapshot up in the middle of a run. It is
 // handed nothing more, and has its buffers back.
 func TestTakeEndsSnapshot(t *testing.T) {
-	f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 16})
-	s := snapshot.New(f)
-	t.Cleanup(func() { s.Close() })
-	sink := &full{faint: faint{t: t, s: s}}
-	s.Begin(sink, true)
-	for p := pagetable.Page(4); p < 8; p++ {
-		isOver(t)(f.Install(p, bytes.Repeat([]byte{9}, 4096), true, pagetable.AllProcs))
-		if is, err := s.Take(p, true); !is || err != nil {
-			t.Fatalf("page %d is taken: %t, %v", p, is, err)
-		}
-	}
-	if err := s.Seal(); err != nil {
-		t.Fatal(err)
-	}
+	var sink *full
+	s := fourTaken(t, func(s *snapshot.Table) snapshot.Sink {
+		sink = &full{faint: faint{t: t, s: s}}
+		return sink
+	})
 	for range 2 {
 		if _, err := s.More(); err != nil {
 			t.Fatal(err)

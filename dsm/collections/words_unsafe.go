@@ -9,9 +9,9 @@ import (
 // those that are not atomic. (The compiler keeps the order of stores everywhere.)
 const storesInOrder = runtime.GOARCH == "amd64"
 
-// set stores a word that nobody else stores to meanwhile. Others may see it later, but before
-// all that it stores or unlocks afterwards. An atomic store would also wait until they can see it:
-// on amd64 that takes ten times as long.
+// set stores a word that nobody else stores to meanwhile. Others see it before whatever this
+// goroutine stores afterwards, but perhaps not at once. An atomic store would wait until they do,
+// which takes ten times as long on amd64.
 func (p page) set(at int, w uint64) {
 	if storesInOrder {
 		*(*uint64)(unsafe.Pointer(&p[at])) = w

@@ -27,7 +27,7 @@ type monitor[A, O any] struct {
 	among  dsm.Group
 	index  int
 	called string     // by who made it
-	what   string     // is waited for, as is announced: "for a permit of semaphore"; "": nothing
+	what   string     // is waited for, as is announced: "for permits of semaphore"; "": nothing
 	name   string     // in this group
 	guard  *dsm.Mutex // held inside
 	life   *dsm.Mutex // held as long as this rank has the handle
@@ -311,15 +311,15 @@ func (m *monitor[A, O]) deaths() error {
 }
 
 // next waits for what w has next, or for the end of ctx.
-func (m *monitor[A, O]) next(ctx context.Context, w chan error) (err error, has bool) {
+func (m *monitor[A, O]) next(ctx context.Context, w chan error) (has bool, err error) {
 	if m.what != "" {
 		defer dsm.Waiting(m.c, fmt.Sprintf("%s %q", m.what, m.called))()
 	}
 	select {
 	case err := <-w:
-		return err, true
+		return true, err
 	case <-ctx.Done():
-		return nil, false
+		return false, nil
 	}
 }
 
@@ -355,7 +355,7 @@ func (m *monitor[A, O]) wait(ctx context.Context, w chan error) error {
 		return err
 	default:
 	}
-	if err, over := m.next(ctx, w); over {
+	if has, err := m.next(ctx, w); has {
 		return err
 	}
 	// What has come before this takes effect is not given back.

@@ -33,9 +33,10 @@ func (r *Rank) waited() (longest, unannounced time.Duration) {
 	return longest, unannounced
 }
 
-// chief is the wait that says most of what a rank waits for: the longest, or one that was announced
-// if that is a barrier of some parties, which may be how it waits. The rank has waits.
-func (r *Rank) chief() *Wait {
+// mainWait is the wait that says most of what a rank waits for, which has some. It is the longest;
+// but if that is at a barrier of some parties, it may only be how an announced wait is done, and
+// then it is that.
+func (r *Rank) mainWait() *Wait {
 	w := &r.Waits[0]
 	if i := slices.IndexFunc(r.Waits, func(w Wait) bool { return w.Kind == Announced }); i > 0 && w.Kind == Barrier && !w.Ranks {
 		return &r.Waits[i]
@@ -149,7 +150,7 @@ func (e *explainer) line(r *Rank, part bool) string {
 	if len(r.Waits) == 0 || r.State == Silent {
 		return fmt.Sprintf("rank %d %s", r.Rank, e.doing(r))
 	}
-	w := r.chief()
+	w := r.mainWait()
 	waits := "waits"
 	if part {
 		waits = "has waited"
@@ -195,7 +196,7 @@ func (e *explainer) doing(r *Rank) string {
 	case r.State == Silent:
 		return "does not answer"
 	case len(r.Waits) > 0:
-		return "waits " + thing(r.chief()) + line(r.chief())
+		return "waits " + thing(r.mainWait()) + line(r.mainWait())
 	case r.Computes:
 		return "computes"
 	}
@@ -344,7 +345,7 @@ func (e *explainer) blockers(r *Rank) []int {
 	if len(r.Waits) == 0 {
 		return nil
 	}
-	switch w := r.chief(); {
+	switch w := r.mainWait(); {
 	case w.Kind == Lock:
 		return e.holding(w.Object)
 	case (w.Kind == Barrier || w.Kind == Reduction) && w.Ranks:
@@ -364,7 +365,7 @@ func (e *explainer) cycles() (lines []string) {
 		var locks []string
 		for _, rank := range cycle {
 			told[rank] = true
-			if w := e.of(rank).chief(); w.Kind == Lock {
+			if w := e.of(rank).mainWait(); w.Kind == Lock {
 				locks = append(locks, fmt.Sprintf("%q", w.Name))
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -479,6 +480,33 @@ func TestMisuse(t *testing.T) {
 		}
 		if n, err := parallel.Reduce(ctx, team, 1000, func(int) (int, error) { return 1, nil }, dsm.Sum); n != 1000 || err != nil {
 			t.Errorf("after all that a loop over 1000 items ran %d, %v", n, err)
+		}
+	})
+}
+
+// TestLimits: the largest numbers are as good as others, where there is no error for them.
+func TestLimits(t *testing.T) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		for i, threads := range []int{math.MinInt, 1 << 62, math.MaxInt} {
+			team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, fmt.Sprint("team ", i), parallel.Threads(threads)))
+			if n, err := parallel.Reduce(ctx, team, 1000, func(int) (int, error) { return 1, nil }, dsm.Sum); n != 1000 || err != nil {
+				t.Errorf("with %d threads, a loop over 1000 items ran %d, %v", threads, n, err)
+			}
+			runs := share[atomic.Int64](t, ctx, c, fmt.Sprint("runs ", i), 1)
+			err := parallel.Tasks(ctx, team, make([]int, 500), func(*parallel.Task[int]) error {
+				runs[0].Add(1)
+				return nil
+			})
+			if n := runs[0].Load(); n != 1000 || err != nil {
+				t.Errorf("with %d threads, %d of 1000 tasks were run, %v", threads, n, err)
+			}
+			const half = math.MaxInt / 2
+			if lo, hi := team.Block(math.MaxInt); lo != half*c.Rank() || hi != half+(half+1)*c.Rank() {
+				t.Errorf("of %d items rank %d has %d to %d", math.MaxInt, c.Rank(), lo, hi)
+			}
+			if err := team.Close(ctx); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -97,9 +97,13 @@ func (s *slot) claim() {
 // Option is an option of New.
 type Option func(*crew)
 
-// Threads sets how many goroutines run items in this rank, at least 1. Without it they are as many
-// as there are processors for this program.
-func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
+// maxThreads bounds the goroutines that run items in a rank. If there were more of them, those that
+// have no task would be busy looking at all the others.
+const maxThreads = 1 << 10
+
+// Threads sets how many goroutines run items in this rank, from 1 to 1,024: what is less or more
+// counts as that. Without it they are as many as there are processors for this program.
+func Threads(n int) Option { return func(t *crew) { t.threads = min(max(n, 1), maxThreads) } }
 
 // New makes a team of the given name: of all ranks, or of those that are left when others were lost
 // (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. When it
@@ -188,7 +192,10 @@ func (t *Team) Close(ctx context.Context) error { return t.slots.Free(ctx) }
 // follow each other in the order of ranks, and their lengths differ by at most one.
 func (t *Team) Block(n int) (lo, hi int) { return t.block(n) }
 
-func (t *crew) block(n int) (lo, hi int) { return n * t.index / t.size, n * (t.index + 1) / t.size }
+func (t *crew) block(n int) (lo, hi int) { return t.begins(n, t.index), t.begins(n, t.index+1) }
+
+// begins is n * index / size, where n may be any number.
+func (t *crew) begins(n, index int) int { return n/t.size*index + n%t.size*index/t.size }
 
 func (t *crew) own() *slot { return t.slots.At(t.index) }
 

@@ -3,6 +3,10 @@ package parallel
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
 
 	"dsmd/dsm"
 )
@@ -43,6 +47,28 @@ func (l *loop) fail(name func(*Error), err error) {
 	l.mu.Unlock()
 	l.stop()
 }
+
+// whence is the stack of a goroutine that panics, from the function that has: that of the caller
+// begins with those through which the panic has gone since.
+func whence() string {
+	stack := string(debug.Stack())
+	goroutine, frames, _ := strings.Cut(stack, "\n")
+	from := frames
+	for rest := frames; ; {
+		function, after, _ := strings.Cut(rest, "\n")
+		_, rest, _ = strings.Cut(after, "\n") // behind its line
+		panics := strings.HasPrefix(function, "panic(")
+		if panics {
+			from = rest
+		}
+		if !panics && !slices.ContainsFunc(passed, func(p string) bool { return strings.HasPrefix(function, p) }) {
+			return goroutine + "\n" + from
+		}
+	}
+}
+
+// passed is what functions begin with through which a panic goes.
+var passed = []string{"runtime", reflect.TypeFor[loop]().PkgPath() + ".", reflect.TypeFor[dsm.Cluster]().PkgPath() + "."}
 
 // tell puts the failure of this rank where others see it, and returns it as an outcome has it.
 func (l *loop) tell() (failed int64, index int32) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -397,9 +396,9 @@ func (l *loop) try(name func(*Error), f func() error) {
 		case nil:
 			l.fail(name, errors.New("the body has ended its goroutine (runtime.Goexit)"))
 		case error:
-			l.fail(name, fmt.Errorf("panic: %w\n\n%s", v, debug.Stack()))
+			l.fail(name, fmt.Errorf("panic: %w\n\n%s", v, whence()))
 		default:
-			l.fail(name, fmt.Errorf("panic: %v\n\n%s", v, debug.Stack()))
+			l.fail(name, fmt.Errorf("panic: %v\n\n%s", v, whence()))
 		}
 	}()
 	var err error

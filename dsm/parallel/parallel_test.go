@@ -325,6 +325,31 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestPanicSaysWhere: what is told of a panic begins with the function that has panicked, not with
+// those of the library through which the panic has gone.
+func TestPanicSaysWhere(t *testing.T) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		none := []int{}
+		for _, run := range []func() error{
+			func() error { return team.For(ctx, 10, func(i int) error { none[i]++; return nil }) },
+			func() error {
+				return parallel.Tasks(ctx, team, []int{1}, func(t *parallel.Task[int]) error { none[t.Value]++; return nil })
+			},
+		} {
+			failed := (*parallel.Error)(nil)
+			if err := run(); !errors.As(err, &failed) {
+				t.Fatal(err)
+			}
+			// The panic, nothing, "goroutine 1 [running]:", a function, its line.
+			lines := strings.Split(failed.Text, "\n")
+			if len(lines) < 5 || !strings.Contains(lines[3], "parallel_test.") || !strings.Contains(lines[4], "parallel_test.go:") {
+				t.Errorf("the first function is not the body, in:\n%s", failed.Text)
+			}
+		}
+	})
+}
+
 // TestSameName: teams of one name do not take the loops of one for those of another, also if one
 // has failed, or if ranks have come out of step.
 func TestSameName(t *testing.T) {

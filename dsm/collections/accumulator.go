@@ -2,7 +2,9 @@ package collections
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"reflect"
 	"sync/atomic"
 
 	"dsmd/dsm"
@@ -24,9 +26,9 @@ type part[T any] struct {
 // NewAccumulator returns the accumulator of that name, 0 if it is new. Errors are those of
 // dsm.Alloc.
 func NewAccumulator[T int64 | float64](ctx context.Context, c *dsm.Cluster, name string, opts ...dsm.AllocOption) (*Accumulator[T], error) {
-	parts, err := NewPadded[part[T]](ctx, c, name, c.Size(), opts...)
+	parts, err := newPadded[part[T]](ctx, c, name, c.Size(), opts)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("collections: NewAccumulator %q: %w", name, wanting(fmt.Sprintf("an accumulator of %v", reflect.TypeFor[T]()), err))
 	}
 	return &Accumulator[T]{parts, parts.At(c.Rank())}, nil
 }

@@ -2,6 +2,7 @@ package collections
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"dsmd/dsm"
@@ -21,7 +22,7 @@ type Counter struct {
 func NewCounter(ctx context.Context, c *dsm.Cluster, name string, opts ...dsm.AllocOption) (*Counter, error) {
 	value, err := dsm.Isolate[atomic.Int64](ctx, c, name, opts...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("collections: NewCounter %q: %w", name, wanting("a counter", err))
 	}
 	return &Counter{c, value}, nil
 }

@@ -1,12 +1,14 @@
 package collections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
 	wide "math/bits"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -32,8 +34,9 @@ import (
 // of dsm.Replicated memory, of which nobody knows then whether the change would survive.
 type Map[K, V comparable] struct {
 	table
-	frees []func(ctx context.Context) error // for each thing that has to be freed
-	keys  coder[K]
+	frees  []func(ctx context.Context) error // for each thing that has to be freed
+	keys   coder[K]
+	wanted string // what its caller has asked for
 }
 
 // control is what ranks agree on beside the pages.
@@ -86,24 +89,36 @@ const (
 // When all ranks have made the map, a loss that it survives takes none of them. Errors are those of
 // dsm.Alloc and Map.
 func NewMap[K, V comparable](ctx context.Context, c *dsm.Cluster, name string, n int, opts ...dsm.AllocOption) (*Map[K, V], error) {
-	var v V
-	m := &Map[K, V]{table: table{pageWords: c.PageBytes() / wordBytes, valueWords: wordsFor(len(bytesOf(&v)))}}
-	var err error
-	if m.keys, err = newCoder[K](); err == nil {
-		err = m.alloc(ctx, c, name, n, opts)
-	}
-	if err != nil {
-		err = errors.Join(err, m.Free(context.WithoutCancel(ctx)))
-		return nil, fmt.Errorf("collections: NewMap %q: %w", name, err)
+	m := newMap[K, V]("Map", fmt.Sprintf("a Map of %v to %v for %d entries", reflect.TypeFor[K](), reflect.TypeFor[V](), n))
+	if err := m.open(ctx, c, name, n, opts); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
-// alloc makes the memory.
-func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n int, opts []dsm.AllocOption) (err error) {
-	if err := m.size(n); err != nil {
-		return err
+// newMap is a map that has no memory yet. kind is what people know it as, and wanted what they have
+// asked for.
+func newMap[K, V comparable](kind, wanted string) *Map[K, V] {
+	return &Map[K, V]{table: table{kind: kind}, wanted: wanted}
+}
+
+// open makes the memory, or leaves nothing behind.
+func (m *Map[K, V]) open(ctx context.Context, c *dsm.Cluster, name string, n int, opts []dsm.AllocOption) (err error) {
+	if m.keys, err = newCoder[K](); err == nil {
+		err = cmp.Or(dsm.Shareable[V](), m.size(c.PageBytes(), n))
 	}
+	if err == nil {
+		err = m.alloc(ctx, c, name, n, opts)
+	}
+	if err != nil {
+		err = errors.Join(err, m.Free(context.WithoutCancel(ctx)))
+		return fmt.Errorf("collections: New%s %q: %w", m.kind, name, err)
+	}
+	return nil
+}
+
+// alloc is open for a map whose size is known.
+func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n int, opts []dsm.AllocOption) (err error) {
 	// What went back would hide what has moved to other pages since.
 	opts = append(slices.Clip(opts), dsm.StaysLost())
 	var freeControl func(context.Context) error
@@ -113,7 +128,7 @@ func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n in
 		m.control, freeControl, err = newControl[K, V](ctx, c, name+"/map", opts)
 	}
 	if err != nil {
-		return err
+		return wanting(m.wanted, err)
 	}
 	m.frees = append(m.frees, freeControl)
 	draw := func() (id uint64, err error) {
@@ -131,7 +146,7 @@ func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n in
 	}
 	m.frees = append(m.frees, func(context.Context) error { return m.life.Unlock() })
 	if m.memory, err = dsm.Alloc[atomic.Uint64](ctx, c, name, m.pageWords<<m.lastDepth, opts...); err != nil {
-		return err
+		return wanting(m.wanted, err)
 	}
 	m.frees = append(m.frees, func(ctx context.Context) error { return dsm.Free(ctx, c, m.memory) })
 	m.hints = make([]atomic.Uint32, 1<<m.lastDepth)
@@ -168,7 +183,9 @@ func newControl[K, V any](ctx context.Context, c *dsm.Cluster, name string, opts
 // entries would: 3.92/b n^(1+1/b) are expected for n entries with b to a page (Flajolet, "On the
 // Performance Evaluation of Extendible Hashing and Trie Searching", Acta Informatica 20, 1983).
 // There are twice to four times as many.
-func (m *Map[K, V]) size(planned int) error {
+func (m *Map[K, V]) size(pageBytes, planned int) error {
+	var v V
+	m.pageWords, m.valueWords = pageBytes/wordBytes, wordsFor(len(bytesOf(&v)))
 	key := m.keys.len
 	if m.keys.text {
 		key = textBytes
@@ -180,7 +197,7 @@ func (m *Map[K, V]) size(planned int) error {
 			dsm.ErrNoSpace, words*wordBytes, room/least*wordBytes)
 	}
 	if planned < 1 {
-		return fmt.Errorf("%w: a map for %d entries", dsm.ErrNoSpace, planned)
+		return fmt.Errorf("%w: %d entries", dsm.ErrNoSpace, planned)
 	}
 	n, b := lastRoom*float64(planned), float64(room/words)
 	m.lastDepth = min(1+int(max(math.Ceil(math.Log2(3.92/b*math.Pow(n, 1+1/b))), 0)), mostDepth)
@@ -310,8 +327,8 @@ func (m *Map[K, V]) changeIn(ctx context.Context, s *session, k *K, decide func(
 	switch {
 	case what == store:
 		if words, most := 1+m.valueWords+len(key.words), (m.pageWords-firstRecord(m.pageWords))/least; words > most {
-			return fmt.Errorf("collections: Map %q: %w: a key of %d bytes with its value; at most %d are allowed",
-				m.name, dsm.ErrNoSpace, key.bytes, (most-1-m.valueWords)*wordBytes)
+			return fmt.Errorf("collections: %s %q: %w: a key of %d bytes with its value; at most %d are allowed",
+				m.kind, m.name, dsm.ErrNoSpace, key.bytes, (most-1-m.valueWords)*wordBytes)
 		}
 		return s.put(ctx, l, &key, bytesOf(&v))
 	case what == remove && at != 0:

@@ -21,13 +21,21 @@ type Padded[T any] struct {
 // Each takes a page, or as many as T is long, and one more if it does not divide a page. Errors are
 // those of dsm.Alloc.
 func NewPadded[T any](ctx context.Context, c *dsm.Cluster, name string, n int, opts ...dsm.AllocOption) (*Padded[T], error) {
+	p, err := newPadded[T](ctx, c, name, n, opts)
+	if err != nil {
+		return nil, fmt.Errorf("collections: NewPadded %q: %w", name, wanting(fmt.Sprintf("%d values of %v", n, reflect.TypeFor[T]()), err))
+	}
+	return p, nil
+}
+
+func newPadded[T any](ctx context.Context, c *dsm.Cluster, name string, n int, opts []dsm.AllocOption) (*Padded[T], error) {
 	stride := 1
 	if size := int(reflect.TypeFor[T]().Size()); size > 0 {
 		// From the end of one value to the beginning of the next it is a page at least.
 		stride += (c.PageBytes() + size - 1) / size
 	}
 	if n < 0 || n > math.MaxInt/stride {
-		return nil, fmt.Errorf("collections: NewPadded %q: %w: the number of values is %d; 0 to %d are allowed", name, dsm.ErrNoSpace, n, math.MaxInt/stride)
+		return nil, fmt.Errorf("%w: the number of values is %d; 0 to %d are allowed", dsm.ErrNoSpace, n, math.MaxInt/stride)
 	}
 	all, err := dsm.Alloc[T](ctx, c, name, n*stride, opts...)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	wide "math/bits"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -115,6 +116,9 @@ func NewQueue[T any](ctx context.Context, c *dsm.Cluster, name string, capacity 
 
 // alloc makes the memory.
 func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOption) (err error) {
+	if err := dsm.Shareable[T](); err != nil {
+		return err
+	}
 	most := (q.pageWords - 1) / max(q.itemWords, 1)
 	if capacity < 1 || most == 0 || (capacity-1)/most > math.MaxInt/q.c.PageBytes()/len(q.lanes)-leastPages {
 		return fmt.Errorf("%w: a queue for %d items of %d bytes", dsm.ErrNoSpace, capacity, q.itemWords*wordBytes)
@@ -123,14 +127,15 @@ func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOpti
 	q.items = (capacity + q.pages - 2) / (q.pages - 1)
 	q.count = newCounting(q.items)
 	opts = append(slices.Clip(opts), dsm.StaysLost()) // what went back would be taken twice
+	wanted := fmt.Sprintf("a queue of %v for %d items", reflect.TypeFor[T](), capacity)
 	if q.control, err = dsm.Isolate[queueControl[T]](ctx, q.c.Cluster, q.name+"/queue", opts...); err != nil {
-		return err
+		return wanting(wanted, err)
 	}
 	// The length says how many items are on a page, which is less than its words. So Alloc refuses
 	// a rank that counts otherwise.
 	words := len(q.lanes)*q.pages*q.pageWords + q.items
 	if q.memory, err = dsm.Alloc[atomic.Uint64](ctx, q.c.Cluster, q.name, words, opts...); err != nil {
-		return errors.Join(err, dsm.FreeIsolated(context.WithoutCancel(ctx), q.c.Cluster, q.control))
+		return errors.Join(wanting(wanted, err), dsm.FreeIsolated(context.WithoutCancel(ctx), q.c.Cluster, q.control))
 	}
 	if q.c.replicated {
 		if err := q.commitLane(ctx); err != nil {

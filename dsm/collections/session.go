@@ -114,7 +114,7 @@ func (s *session) split(ctx context.Context, l locked) error {
 	t, p := s.table, s.table.page(l.n)
 	depth := t.depth(l.n, l.born) + 1
 	if depth > t.lastDepth {
-		return fmt.Errorf("collections: Map %q: %w: it is full; make it for more entries than %d", t.name, dsm.ErrNoSpace, t.control.planned.Load())
+		return fmt.Errorf("collections: %s %q: %w: it is full; make it for more entries than %d", t.kind, t.name, dsm.ErrNoSpace, t.control.planned.Load())
 	}
 	other := locked{l.n | 1<<(t.lastDepth-depth), depth}
 	q := t.page(other.n)

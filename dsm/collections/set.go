@@ -2,7 +2,9 @@ package collections
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"reflect"
 
 	"dsmd/dsm"
 )
@@ -13,8 +15,8 @@ type Set[K comparable] struct{ m *Map[K, struct{}] }
 
 // NewSet returns the set of that name, empty if it is new, for about n keys: see NewMap.
 func NewSet[K comparable](ctx context.Context, c *dsm.Cluster, name string, n int, opts ...dsm.AllocOption) (*Set[K], error) {
-	m, err := NewMap[K, struct{}](ctx, c, name, n, opts...)
-	if err != nil {
+	m := newMap[K, struct{}]("Set", fmt.Sprintf("a Set of %v for %d entries", reflect.TypeFor[K](), n))
+	if err := m.open(ctx, c, name, n, opts); err != nil {
 		return nil, err
 	}
 	return &Set[K]{m}, nil

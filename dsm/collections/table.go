@@ -12,6 +12,7 @@ import (
 // of a page, say in which page it is.
 type table struct {
 	*owner
+	kind       string // what people know it as: a Map, or a Set
 	control    *control
 	memory     []atomic.Uint64
 	pageWords  int

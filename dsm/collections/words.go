@@ -82,6 +82,9 @@ func newCoder[T any]() (coder[T], error) {
 		return coder[T]{text: true}, nil
 	}
 	var c coder[T]
+	if err := dsm.Shareable[T](); err != nil {
+		return c, err
+	}
 	if err := c.include(t, 0); err != nil {
 		return c, fmt.Errorf("%w: a key of type %v: %s", dsm.ErrType, t, err.Error())
 	}

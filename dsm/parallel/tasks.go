@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -137,18 +138,29 @@ func runTasks[T any](ctx context.Context, t *Team, first []T, body func(t *Task[
 		loop: t.newLoop(ctx, number), body: body, wake: make(chan struct{}, t.threads),
 		look: make(chan struct{}, 1), quiet: make(chan struct{}, 1), over: make(chan struct{}),
 	}
-	// The memory is new in each call. So who still looks for a task, when the others are in another
-	// call, finds none of these.
-	name := fmt.Sprintf("%s/tasks/%d", t.memory, number)
-	rings, wrong := collections.NewPadded[ring[T]](ctx, t.c, name, t.size, dsm.Unsaved())
-	r.rings = rings
+	wrong := dsm.Shareable[T]()
+	if wrong == nil {
+		// The memory is new in each call. So who still looks for a task, when the others are in
+		// another call, finds none of these.
+		name := fmt.Sprintf("%s/tasks/%d", t.memory, number)
+		r.rings, wrong = collections.NewPadded[ring[T]](ctx, t.c, name, t.size, dsm.Unsaved())
+	}
+	if errors.Is(wrong, dsm.ErrMismatch) {
+		wrong = r.mixed()
+	}
 	if lost := dsm.Guard(func() { err = r.conclude(first, wrong) }); lost != nil {
 		err = lost
 	}
 	if wrong != nil {
 		return wrong
 	}
-	return errors.Join(err, rings.Free(context.WithoutCancel(ctx)))
+	return errors.Join(err, r.rings.Free(context.WithoutCancel(ctx)))
+}
+
+// mixed is the error of ranks that have not come to the same call of Tasks.
+func (r *run[T]) mixed() error {
+	return fmt.Errorf("%w: ranks are in different loops of the team, or have tasks of different types: this one is in its loop %d, with tasks of type %v",
+		dsm.ErrMismatch, r.number, reflect.TypeFor[T]())
 }
 
 // conclude runs the tasks to their end. If something is wrong it runs none, but tells the others,
@@ -187,7 +199,7 @@ func (r *run[T]) conclude(first []T, wrong error) error {
 		case err != nil:
 			return err
 		case all.Mixed:
-			return fmt.Errorf("%w: ranks are in different loops, or have tasks of different types", dsm.ErrMismatch)
+			return r.mixed()
 		case all.Failed > 0:
 			return r.failed(int(all.Failed-1), int(all.Rank))
 		}

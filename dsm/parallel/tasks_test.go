@@ -305,6 +305,8 @@ func TestTasksMisuse(t *testing.T) {
 		team := newTeam(t, ctx, c)
 		if err := parallel.Tasks(ctx, team, []*int{nil}, func(*parallel.Task[*int]) error { return nil }); !errors.Is(err, dsm.ErrType) {
 			t.Errorf("tasks that can't be shared: %v", err)
+		} else if want := "parallel: the type cannot be shared: *int: it is a pointer"; !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("tasks that can't be shared: %v\nwant %s", err, want)
 		}
 		forever := func(t *parallel.Task[int]) error {
 			t.Fork(t.Value)
@@ -318,8 +320,9 @@ func TestTasksMisuse(t *testing.T) {
 			} else {
 				err = parallel.Tasks(ctx, team, []int32{1}, func(*parallel.Task[int32]) error { return nil })
 			}
-			if !errors.Is(err, dsm.ErrMismatch) {
-				t.Errorf("tasks of two types: %v", err)
+			own := [...]string{"int", "int32"}[c.Rank()]
+			if !errors.Is(err, dsm.ErrMismatch) || !strings.HasSuffix(err.Error(), "with tasks of type "+own) {
+				t.Errorf("tasks of two types, here %s: %v", own, err)
 			}
 		}
 		err := parallel.Tasks(ctx, team, []int{1}, func(t *parallel.Task[int]) error {

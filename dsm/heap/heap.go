@@ -112,6 +112,10 @@ func (h *Heap) alloc(ctx context.Context, bytes int, options []dsm.AllocOption) 
 	for range 2 {
 		for try := cmp.Or(bytes, largest); try >= least; try /= 2 {
 			h.memory, err = dsm.Alloc[uint64](ctx, h.c, h.name, try/int(h.page)*int(h.page)/8, options...)
+			if bytes > 0 && errors.Is(err, dsm.ErrMismatch) { // dsm counts elements
+				return fmt.Errorf("%w: this program wants a heap of %d bytes, and the name stands for something else, or for a heap of other length or options",
+					dsm.ErrMismatch, bytes)
+			}
 			if bytes > 0 || !errors.Is(err, dsm.ErrNoSpace) && !errors.Is(err, dsm.ErrMismatch) {
 				return err
 			}

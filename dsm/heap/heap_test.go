@@ -410,7 +410,7 @@ func TestMisuse(t *testing.T) {
 		if _, err := heap.Open(ctx, c, "replicated", small, dsm.Replicated(1)); err == nil || !strings.Contains(err.Error(), "cannot be Replicated") {
 			t.Errorf("a heap of replicated memory: %v", err)
 		}
-		if _, err := heap.Open(ctx, c, "another", 2*small); !errors.Is(err, dsm.ErrMismatch) {
+		if _, err := heap.Open(ctx, c, "another", 2*small); !errors.Is(err, dsm.ErrMismatch) || !strings.Contains(err.Error(), fmt.Sprintf("wants a heap of %d bytes", 2*small)) {
 			t.Errorf("a heap of another size: %v", err)
 		}
 	})

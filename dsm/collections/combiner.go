@@ -72,28 +72,39 @@ func (x *Combiner[K, V]) add(s *stripe[K, V], k K, v V) int {
 }
 
 // Flush returns when the map has all that was added by calls of Add that have returned. Each key
-// is changed at one moment, and keys at different ones. If it returns an error, what the map has
-// not got is kept for the next Flush: a key for which there is no room, or whose page is lost,
-// keeps no others back. If the program dies, that is lost.
+// is changed at one moment, and keys at different ones. If it returns an error, or merge panics,
+// what the map has not got is kept for the next Flush. A key for which there is no room, or whose
+// page is lost, keeps no others back, and of many such keys it returns the error of one. If the
+// program dies, what is kept is lost.
 func (x *Combiner[K, V]) Flush(ctx context.Context) error {
 	// Ranks begin at different pages.
 	first := stripes * x.m.c.Rank() / max(x.m.c.Size(), 1)
 	var failed error
 	for i := range stripes {
-		failed = errors.Join(failed, x.flush(ctx, &x.stripes[(first+i)%stripes]))
+		err := x.flush(ctx, &x.stripes[(first+i)%stripes])
+		if err != nil && !isOfKey(err) {
+			return errors.Join(failed, err)
+		}
+		failed = cmp.Or(failed, err)
 	}
 	return failed
+}
+
+// isOfKey reports whether an error is about a key, and others may go to the map nevertheless.
+func isOfKey(err error) bool {
+	return errors.Is(err, dsm.ErrPageLost) || errors.Is(err, dsm.ErrNoSpace)
 }
 
 func (x *Combiner[K, V]) flush(ctx context.Context, s *stripe[K, V]) error {
 	s.out.Lock()
 	defer s.out.Unlock()
-	all := x.m.entriesOf(s.take())
-	left, err := x.m.merge(ctx, all, x.merge)
-	for _, e := range left {
-		x.add(s, e.k, e.v)
-	}
-	return err
+	todo := x.m.entriesOf(s.take())
+	defer func() {
+		for _, e := range todo {
+			x.add(s, e.k, e.v)
+		}
+	}()
+	return x.m.merge(ctx, &todo, x.merge)
 }
 
 func (s *stripe[K, V]) take() map[K]V {
@@ -159,8 +170,8 @@ func (x *Combiner[K, V]) mergeAll(ctx context.Context, all [][]uint64) error {
 			words = p[m.valueWords+wordsFor(n):]
 		}
 	}
-	_, err := m.merge(ctx, m.entriesOf(sums.keys), x.merge)
-	return err
+	todo := m.entriesOf(sums.keys)
+	return m.merge(ctx, &todo, x.merge)
 }
 
 // conclude waits for all ranks, and returns an error to all of them if any has one.
@@ -191,11 +202,14 @@ func (m *Map[K, V]) entriesOf(keys map[K]V) []entry[K, V] {
 	return all
 }
 
-// merge merges entries into the map, in the order of pages, in which they are. It returns those
-// that it could not, if any, with the first error. A page that is lost, or a key for which there is
-// no room, is in nobody else's way.
-func (m *Map[K, V]) merge(ctx context.Context, all []entry[K, V], merge func(a, b V) V) (left []entry[K, V], failed error) {
-	for done := 0; done < len(all); done++ {
+// merge merges entries into the map, in the order of pages, in which they are. It leaves those in
+// todo that it could not, if any, also if merge panics, and returns the first error. A page that is
+// lost, or a key for which there is no room, is in nobody else's way.
+func (m *Map[K, V]) merge(ctx context.Context, todo *[]entry[K, V], merge func(a, b V) V) (failed error) {
+	all := *todo
+	left, done := all[:0], 0
+	defer func() { *todo = append(left, all[min(done, len(all)):]...) }()
+	for ; done < len(all); done++ {
 		s := session{table: &m.table}
 		err := s.run(ctx, func() error {
 			for ; done < len(all); done++ {
@@ -213,18 +227,18 @@ func (m *Map[K, V]) merge(ctx context.Context, all []entry[K, V], merge func(a, 
 		})
 		switch {
 		case err == nil:
-			return left, failed
-		case done < len(all) && (errors.Is(err, dsm.ErrPageLost) || errors.Is(err, dsm.ErrNoSpace)):
+			return failed
+		case done < len(all) && isOfKey(err):
 			left = append(left, all[done])
 			failed = cmp.Or(failed, err)
 		default:
-			return append(left, all[min(done, len(all)):]...), errors.Join(failed, err)
+			return errors.Join(failed, err)
 		}
 	}
 	if failed != nil { // by the last one, and nobody has committed those before it
 		failed = errors.Join(failed, m.c.Commit(ctx))
 	}
-	return left, failed
+	return failed
 }
 
 // bulk is how many entries StoreAll brings to the map at once.
@@ -235,10 +249,9 @@ const bulk = 1 << 16
 func (m *Map[K, V]) StoreAll(ctx context.Context, entries iter.Seq2[K, V]) error {
 	some := map[K]V{}
 	out := func() error {
-		all := m.entriesOf(some)
+		todo := m.entriesOf(some)
 		clear(some)
-		_, err := m.merge(ctx, all, func(_, v V) V { return v })
-		return err
+		return m.merge(ctx, &todo, func(_, v V) V { return v })
 	}
 	for k, v := range entries {
 		if some[k] = v; len(some) >= bulk {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -296,6 +297,64 @@ func TestCombinerBadKeys(t *testing.T) {
 		flush("Flush", func() error { return x.Flush(ctx) }, 1)
 		flush("a second Flush", func() error { return x.Flush(ctx) }, 2)
 		flush("FlushAll", func() error { return x.FlushAll(ctx, c) }, 3)
+	})
+}
+
+// TestFlushGoesOn: what the map has not got, as merge has panicked or the context has ended, it
+// gets with the next Flush; and many keys that fail for one reason are one error.
+func TestFlushGoesOn(t *testing.T) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const keys, large = 1000, 1 << 20
+		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "map", keys))
+		if err := m.Store(ctx, keys/2, large); err != nil {
+			t.Fatal(err)
+		}
+		panics := true
+		x := m.Combine(func(a, b int) int {
+			if panics && a+b > large {
+				panic("no luck")
+			}
+			return a + b
+		})
+		add := func(keys int) {
+			for k := range keys {
+				if err := x.Add(ctx, k, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		add(keys)
+		ended, end := context.WithCancel(ctx)
+		end()
+		err := x.Flush(ended)
+		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("with a context that has ended: %v", err)
+		}
+		func() {
+			defer func() {
+				if what := recover(); what != "no luck" {
+					t.Errorf("Flush panics with %v", what)
+				}
+			}()
+			t.Errorf("Flush returns %v", x.Flush(ctx))
+		}()
+		panics = false
+		if err := x.Flush(ctx); err != nil {
+			t.Error(err)
+		}
+		n := 0
+		for k, v := range entries(t, m.All(ctx)) {
+			if n++; v != 1 && (k != keys/2 || v != large+1) {
+				t.Errorf("%d is %d", k, v)
+			}
+		}
+		if n != keys {
+			t.Errorf("the map has %d keys, want %d", n, keys)
+		}
+		add(50 * keys)
+		if err := x.Flush(ctx); !errors.Is(err, dsm.ErrNoSpace) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("in a map that is full: %v", err)
+		}
 	})
 }
 

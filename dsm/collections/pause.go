@@ -17,8 +17,10 @@ const (
 	longestPause  = time.Millisecond
 	pauseDoubling = 4 // looks
 
-	// longLooks is after how many looks, some milliseconds, a wait is announced.
+	// longLooks is after how many looks, some milliseconds, a wait is announced, and longWait how
+	// long one is that only waits for another goroutine to look no more.
 	longLooks = 48
+	longWait  = 10 * time.Millisecond
 )
 
 // pause waits before a look, the first of which is number 0.
@@ -49,10 +51,39 @@ type looks struct {
 // pause waits before the next look.
 func (l *looks) pause(ctx context.Context) error {
 	if l.n == longLooks {
-		l.done = dsm.Waiting(l.c, fmt.Sprintf("%s %q", l.what, l.name))
+		l.announce()
 	}
 	l.n++
 	return pause(ctx, l.n-1)
+}
+
+// turn waits until no other goroutine has the turn to look.
+func (l *looks) turn(ctx context.Context, turn chan struct{}) error {
+	select {
+	case turn <- struct{}{}:
+		return nil
+	default:
+	}
+	long := time.NewTimer(longWait)
+	defer long.Stop()
+	ended := ctx.Done()
+	for {
+		select {
+		case turn <- struct{}{}:
+			return nil
+		case <-ended:
+			return ctx.Err()
+		case <-long.C:
+			l.announce()
+		}
+	}
+}
+
+// announce says that the goroutine waits, until end.
+func (l *looks) announce() {
+	if l.done == nil {
+		l.done = dsm.Waiting(l.c, fmt.Sprintf("%s %q", l.what, l.name))
+	}
 }
 
 // end is called when there are no more.

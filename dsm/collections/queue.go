@@ -24,8 +24,9 @@ var ErrQueueClosed = errors.New("the queue was closed")
 //
 // Each rank puts its items into pages of its own, and who takes one has the page come: so items
 // travel by the page, as many as there are on it. A process takes first what its own rank has put,
-// which is there already, and now and then what others have. When the queue is empty, those who
-// want to take look at it again every millisecond, which sends nothing while nobody puts anything.
+// which is there already, and now and then what others have. When the queue is empty, one of the
+// goroutines of a process that want to take looks at it again every millisecond, which sends
+// nothing while nobody puts anything, and the others wait for it.
 //
 // An item is gone with Take. If the program that has taken it dies, nobody else gets it; what was
 // to be done with it is done, or not. Items that a dead program had put, and nobody has taken,
@@ -44,6 +45,7 @@ type Queue[T any] struct {
 
 	lanes []lane
 	turn  chan struct{} // of those that put; guards puts
+	looks chan struct{} // has a token while a goroutine looks for items, and others wait
 	next  atomic.Int64  // the lane from which this process takes
 	freed atomic.Int64  // how often it came upon a page whose items were all taken
 }
@@ -104,7 +106,7 @@ const leastPages = 4
 func NewQueue[T any](ctx context.Context, c *dsm.Cluster, name string, capacity int, opts ...dsm.AllocOption) (*Queue[T], error) {
 	var v T
 	q := &Queue[T]{c: clusterFor(c, opts), name: name, pageWords: c.PageBytes() / wordBytes, itemWords: wordsFor(len(bytesOf(&v))),
-		lanes: make([]lane, c.Size()), turn: make(chan struct{}, 1),
+		lanes: make([]lane, c.Size()), turn: make(chan struct{}, 1), looks: make(chan struct{}, 1),
 		putting: dsm.NewMutex(c, fmt.Sprintf("%s/lane/%d", name, c.Rank()))}
 	err := q.alloc(ctx, capacity, opts)
 	if err != nil {
@@ -292,6 +294,12 @@ func (q *Queue[T]) Take(ctx context.Context) (v T, err error) {
 func (q *Queue[T]) take(ctx context.Context) (v T, err error) {
 	items := looks{c: q.c.Cluster, what: "for an item of queue", name: q.name}
 	defer items.end()
+	has := false // the turn to look
+	defer func() {
+		if has {
+			<-q.looks
+		}
+	}()
 	for {
 		if err := ctx.Err(); err != nil {
 			return v, err
@@ -316,9 +324,15 @@ func (q *Queue[T]) take(ctx context.Context) (v T, err error) {
 		if over != nil {
 			return v, over
 		}
-		if err := items.pause(ctx); err != nil {
+		if has {
+			err = items.pause(ctx)
+		} else { // and then it looks at once: who had the turn may have left something
+			err = items.turn(ctx, q.looks)
+		}
+		if err != nil {
 			return v, err
 		}
+		has = true
 	}
 }
 

@@ -387,6 +387,72 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 	}
 }
 
+// looks is a context that counts how often it is looked at.
+type looks struct {
+	context.Context
+	n atomic.Int64
+}
+
+func (l *looks) Done() <-chan struct{} { l.n.Add(1); return l.Context.Done() }
+func (l *looks) Err() error            { l.n.Add(1); return l.Context.Err() }
+
+// TestQueueOneLooks: of many goroutines of a program that wait for an item one looks for it again
+// and again, and when that gives up another does. All of them get one.
+func TestQueueOneLooks(t *testing.T) {
+	kittest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const takers, few, many = 40, 50, 1000
+		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", takers*c.Size()))
+		var all [takers]looks
+		var ends [takers]context.CancelFunc
+		var team sync.WaitGroup
+		var gaveUp atomic.Int64
+		for i := range all {
+			own, end := context.WithCancel(ctx)
+			all[i].Context, ends[i] = own, end
+			team.Go(func() {
+				if _, err := q.Take(&all[i]); errors.Is(err, context.Canceled) {
+					gaveUp.Add(1)
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		looking := func(least int64) (found []int) {
+			for i := range all {
+				if all[i].n.Load() >= least {
+					found = append(found, i)
+				}
+			}
+			return found
+		}
+		for seen := 0; seen < 2; { // the second begins when the first has given up
+			for len(looking(many)) == seen {
+				time.Sleep(time.Millisecond)
+			}
+			if l := looking(few); len(l) != seen+1 {
+				t.Fatalf("%d goroutines look while %d have", len(l), seen)
+			}
+			if seen++; seen == 1 {
+				ends[looking(many)[0]]()
+			}
+		}
+		kittest.Barrier(t, ctx, c)
+		for range takers - 1 {
+			if err := q.Put(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		team.Wait()
+		if n := gaveUp.Load(); n != 1 {
+			t.Errorf("%d goroutines gave up", n)
+		}
+		kittest.Barrier(t, ctx, c)
+		for _, end := range ends {
+			end()
+		}
+	})
+}
+
 // TestQueueTakesOthers: who always has something of its own to take takes what others have put,
 // too.
 func TestQueueTakesOthers(t *testing.T) {

@@ -75,6 +75,9 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	if size := reflect.TypeFor[T]().Size(); size > MaxReduceBytes {
 		return zero, fmt.Errorf("%w: a value of %d bytes, of at most %d", dsm.ErrNoSpace, size, MaxReduceBytes)
 	}
+	if err := dsm.Shareable[T](); err != nil {
+		return zero, err
+	}
 	number, err := t.begin()
 	if err != nil {
 		return zero, err
@@ -170,16 +173,27 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 		all = together(ranks, first)
 	}
 	switch {
+	case all.Mixed || errors.Is(err, dsm.ErrMismatch):
+		return outcome[T]{}, l.mixed(n, reflect.TypeFor[T]())
 	case err != nil:
 		return outcome[T]{}, err
-	case all.Mixed:
-		return outcome[T]{}, fmt.Errorf("%w: ranks are in different loops of the team, or in one over different numbers of items: this one in its loop %d, over %d", dsm.ErrMismatch, l.number, n)
 	case all.Failed > 0:
 		return outcome[T]{}, l.failed(int(all.Failed-1), int(all.Rank))
 	}
 	// op is the caller's, and so is a panic of it: no goroutine of ours calls it, and no rank waits
 	// for this one any more.
 	return together(ranks, op), nil
+}
+
+// mixed is the error of ranks that have not come to the same loop, here one over n items with
+// values of a type.
+func (l *loop) mixed(n int, of reflect.Type) error {
+	with := ""
+	if of.Size() > 0 {
+		with = fmt.Sprintf(", with values of type %v", of)
+	}
+	return fmt.Errorf("%w: ranks are in different loops of the team, or in one over different numbers of items, or with different values: this one in its loop %d, over %d%s",
+		dsm.ErrMismatch, l.number, n, with)
 }
 
 // help takes from others, and runs that, until all have arrived. A rank may be late, or become

@@ -469,6 +469,16 @@ func TestMisuse(t *testing.T) {
 		_, err = parallel.Reduce(ctx, team, 1, func(int) (s *int, err error) { return }, func(a, b *int) *int { return a })
 		if !errors.Is(err, dsm.ErrType) {
 			t.Errorf("a value that can't be shared: %v", err)
+		} else if want := "parallel: the type cannot be shared: *int: it is a pointer"; !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("a value that can't be shared: %v\nwant %s", err, want)
+		}
+		if c.Rank() == 0 {
+			_, err = parallel.Reduce(ctx, team, 100, func(int) (int, error) { return 1, nil }, dsm.Sum)
+		} else {
+			_, err = parallel.Reduce(ctx, team, 100, func(int) (float64, error) { return 1, nil }, dsm.Sum)
+		}
+		if own := [...]string{"int", "float64"}[min(c.Rank(), 1)]; c.Size() > 1 && (!errors.Is(err, dsm.ErrMismatch) || !strings.HasSuffix(err.Error(), " 100, with values of type "+own)) {
+			t.Errorf("other values on each rank, here %s: %v", own, err)
 		}
 		err = team.For(ctx, c.Size(), func(int) error {
 			if err := team.For(ctx, 1, nothing); !errors.Is(err, dsm.ErrInUse) {

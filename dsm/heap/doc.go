@@ -56,7 +56,7 @@
 //   - What leaks, that is stays allocated: values that the dead program had freed and not yet sent
 //     home, at most some 500 for each arena, a value that it was allocating or freeing, and what
 //     others had freed if it was just taking that back. Close leaves the pages behind in which
-//     addresses had come home last, at most 63 for each arena they had come from.
+//     addresses had come home last, at most 64 for each arena they had come from.
 //   - When a page is lost, free memory in its block leaks, and New and Free take another block; a
 //     new value of several pages may have a lost one that is not its first. What others have freed
 //     leaks if it was on its way. A Free returns an error that wraps dsm.ErrPageLost if it needs a

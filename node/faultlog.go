@@ -37,9 +37,11 @@ type faultLog struct {
 
 	ring   *faultlog.Ring  // nil: nobody reads it
 	detail faultlog.Detail // that one of its readers wants
-	next   uint64          // the number of the next entry, while there is no ring
-	until  time.Duration   // how long it is kept if nobody reads it until then
-	began  int64           // when the node's clock was 0, in nanoseconds since 1970
+	// next is the number of the next entry, while there is no ring. Faults have numbers then, too:
+	// by them a reader that was away for long learns how many it has missed.
+	next  uint64
+	until time.Duration // how long it is kept if nobody reads it until then
+	began int64         // when the node's clock was 0, in nanoseconds since 1970
 
 	departed map[pagetable.Page]departed
 	leaving  map[pagetable.Page]faultlog.Departure // until they have left
@@ -90,7 +92,12 @@ func (l *faultLog) tickIn(now time.Duration) time.Duration {
 }
 
 // fault adds to those that wait for a page the fault of a thread, unless it is there already.
+// Without a log it counts the fault.
 func (l *faultLog) fault(waiting []faultlog.Fault, ev *pagetable.Event, access faultlog.Access, now time.Duration) []faultlog.Fault {
+	if l.ring == nil {
+		l.next++
+		return waiting
+	}
 	f := faultlog.Fault{
 		Page: uint64(ev.Page), Offset: ev.Offset, Access: access, PID: l.pidOf(ev.Proc), Thread: ev.Thread,
 		Began: l.began + int64(now), Taker: faultlog.NoNode, Lock: l.lockOf(ev.Proc),
@@ -108,6 +115,7 @@ func (l *faultLog) fault(waiting []faultlog.Fault, ev *pagetable.Event, access f
 // ended notes that a wait is over.
 func (l *faultLog) ended(w *wait, now time.Duration) {
 	if l.ring == nil {
+		l.next += uint64(len(w.faults))
 		return
 	}
 	for i := range w.faults {

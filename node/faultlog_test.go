@@ -37,7 +37,7 @@ func TestFaultLog(t *testing.T) {
 	a.store(page, 0, 1)
 	a.sync()
 	for _, m := range c.members {
-		if x := m.log(faultlog.End); len(x.Faults)+len(x.Departures) > 0 || x.Next != 0 {
+		if x := m.log(faultlog.End); len(x.Faults)+len(x.Departures) > 0 || x.Lost != 0 {
 			t.Fatalf("at first: %+v", x)
 		}
 	}
@@ -201,10 +201,34 @@ func TestFaultLogIsDropped(t *testing.T) {
 	if l.isKept() || l.tickIn(0) >= 0 || len(l.before)+len(l.departed) > 0 {
 		t.Errorf("the log has not ended: %+v", l)
 	}
+	l.ended(&wait{faults: make([]faultlog.Fault, 2)}, 0) // two that began while there was a log
 	all := func(*faultlog.Fault) bool { return true }
-	if x, err := faultlog.Decode(l.batch(&attach.Call{}, &clock{}, all)); err != nil || x.First != first.Next || x.Lost != first.Next {
-		t.Errorf("the next log begins with %+v, %v; the first one ended at %d", x, err, first.Next)
+	if x, err := faultlog.Decode(l.batch(&attach.Call{}, &clock{}, all)); err != nil || x.First != first.Next+2 || x.Lost != x.First {
+		t.Errorf("the next log begins with %+v, %v; the first one ended at %d, and two faults have ended since", x, err, first.Next)
 	}
+}
+
+// TestFaultsWithoutLogAreCounted: faults that happen while nobody reads the log are missing in it,
+// and its next reader learns how many.
+func TestFaultsWithoutLogAreCounted(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	a, b := c.members[0].join(), c.members[1].join()
+	m, page := c.members[0], c.pageAt(0, 0)
+	b.store(page, 0, 1)
+	c.net.Stall(1, 0)
+	open := a.access(page, true, func([]byte) {}) // it begins without a log, and ends with one
+	eventually(t, "the fault", func() bool { return m.counter("faults_write")+m.counter("faults_upgrade") == 1 })
+	if x := m.log(0); x.Lost != 1 || len(x.Faults) != 0 {
+		t.Errorf("a fault that began without a log: %+v", x)
+	}
+	c.net.Resume(1, 0)
+	a.settled(open)
+	b.store(page, 0, 1)
+	a.store(page, 0, 2)
+	if x := m.log(0); x.Lost != 1 || len(x.Faults) != 1 {
+		t.Errorf("another one with a log: %+v", x)
+	}
+	c.quiet()
 }
 
 // TestFaultLogTellsTheTime: its times are those of the machine's clock, also when the loop looked

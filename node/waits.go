@@ -152,7 +152,7 @@ func (m *meter) await(ev *pagetable.Event, has, access protocol.Access) {
 		w.queue = q
 		delete(m.waits.here, ev.Page)
 	}
-	if (w.join(ev, m.clock.now) || left) && m.log.isKept() {
+	if w.join(ev, m.clock.now) || left {
 		w.faults = m.log.fault(w.faults, ev, accessOf(has, access), m.clock.now)
 	}
 	m.waits.away[ev.Page] = w

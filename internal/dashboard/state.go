@@ -33,7 +33,7 @@ type State struct {
 	Nodes   int     `json:"nodes"`
 	Ranks   int     `json:"ranks"`
 	Faults  uint64  `json:"faults"`
-	Lost    uint64  `json:"lost"` // entries of the log that came too fast to be read
+	Lost    uint64  `json:"lost"` // entries of the log that were not read in time
 
 	// Away are the nodes of which nothing new is known.
 	Away []Away `json:"away,omitempty"`

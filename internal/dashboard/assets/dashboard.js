@@ -198,7 +198,7 @@ function drawHeader() {
   byID("title").textContent = state.title;
   byID("status").textContent = `${state.running ? "running for" : "ended after"} ${time(state.seconds)} · ` +
     `${plural(state.nodes, "node")} · ${plural(state.ranks, "rank")} · ${plural(state.faults, "fault")}`;
-  const notes = state.lost ? [`${plural(state.lost, "entry").replace("entrys", "entries")} of the log came faster than they could be read: all counts below are too small.`] : [];
+  const notes = state.lost ? [`${plural(state.lost, "entry").replace("entrys", "entries")} of the log are missing, which came faster than they could be read, or while nobody read them: all counts below are too small.`] : [];
   for (const [is, text] of [["unreachable", "cannot be reached, and is asked again"], ["gone", "has ended: nothing new will come from there"]]) {
     const nodes = state.running ? (state.away || []).filter(a => a.is === is).map(a => a.node) : [];
     if (nodes.length) notes.push(`The daemon of ${nodes.length > 1 ? "each of the nodes" : "node"} ${nodes.join(", ")} ${text}.`);

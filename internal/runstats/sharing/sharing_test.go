@@ -440,4 +440,7 @@ func TestLostOnce(t *testing.T) {
 	if s := c.Result(); s.Lost != 80 {
 		t.Errorf("%d entries are missing, want 40 of each node's log", s.Lost)
 	}
+	if text := c.Result().Text(); !strings.HasPrefix(text[len(text)-1], "80 faults and departures of pages are missing above: ") {
+		t.Errorf("the report does not say how much it lacks:\n%s", strings.Join(text, "\n"))
+	}
 }

@@ -42,7 +42,7 @@ func (s Sharing) Text() (lines []string) {
 		lines = append(lines, "the lines of the program are not known: too few faults were sampled, or the kernel lets nobody sample them here (perf_event_open, /proc)")
 	}
 	if s.Lost > 0 {
-		lines = append(lines, fmt.Sprintf("%d of the faults and departures of pages came too fast to be looked at", s.Lost))
+		lines = append(lines, fmt.Sprintf("%d faults and departures of pages are missing above: they came faster than the ranks could tell of them, or while dsmd run, a rank or a daemon was stopped", s.Lost))
 	}
 	return lines
 }

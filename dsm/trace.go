@@ -33,7 +33,6 @@ type tracer struct {
 
 	place   uint64 // in the log
 	detail  faultlog.Detail
-	broken  bool // the daemon does not answer
 	windows *windows
 	samples samples
 	lines   lines
@@ -173,14 +172,15 @@ func (t *tracer) noteLacks() {
 }
 
 // read takes what there is, and passes it on, in as many pieces as that needs. The log comes first:
-// the sample of a fault that has ended is there.
+// the sample of a fault that has ended is there. A daemon that does not answer is asked again at
+// the next call only.
 func (t *tracer) read(ctx context.Context) {
 	defer t.noteLacks()
-	for more := true; more; {
+	for more, silent := true, false; more; {
 		var p runstats.Piece
 		more = false
-		if !t.broken {
-			p.Log, more = t.readSome(ctx)
+		if !silent {
+			p.Log, more, silent = t.readSome(ctx)
 		}
 		t.drain()
 		x, err := faultlog.Decode(p.Log)
@@ -199,13 +199,13 @@ func (t *tracer) read(ctx context.Context) {
 	}
 }
 
-// readSome reads from the log, and tells whether it seems to have more.
-func (t *tracer) readSome(ctx context.Context) (log []byte, more bool) {
+// readSome reads from the log, and tells whether it seems to have more, and whether the daemon did
+// not answer.
+func (t *tracer) readSome(ctx context.Context) (log []byte, more, silent bool) {
 	ctx, cancel := context.WithTimeout(ctx, accountPatience)
 	defer cancel()
 	log, more, err := t.readLog(ctx)
-	t.broken = err != nil
-	return log, more && err == nil
+	return log, more, err != nil
 }
 
 // readLog reads from the log, and goes on behind that the next time.

@@ -339,13 +339,38 @@ func TestLacksOnTheWay(t *testing.T) {
 		{windows{ways: []opener{nil}, err: errors.New("not allowed")}, "and not who has called it: not allowed"},
 		{windows{err: errors.New("not allowed")}, "no stacks in the profile: not allowed"},
 	} {
-		tracer := &tracer{c: c, profile: newProfiler(c), broken: true, windows: &test.windows}
+		tracer := &tracer{c: c, profile: newProfiler(c), windows: &test.windows}
 		tracer.read(t.Context())
 		var r runstats.Record
 		tracer.addProfile(&r)
 		if len(r.Profile) == 0 || !strings.Contains(r.Note, test.want) || (r.Note == "") != (test.want == "") {
 			t.Errorf("said %q, want %q", r.Note, test.want)
 		}
+	}
+}
+
+// TestLogAfterSilence: a daemon that did not answer once, because it was stopped, is asked again,
+// and tells what has happened meanwhile.
+func TestLogAfterSilence(t *testing.T) {
+	c := newFake(t, 1).join()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	tracer := &tracer{c: c, pieces: w, windows: &windows{ways: []opener{nil}}, place: faultlog.End}
+	if _, _, err := tracer.readLog(t.Context()); err != nil { // two faults follow
+		t.Fatal(err)
+	}
+	silence, over := context.WithCancel(t.Context())
+	over()
+	tracer.read(silence)
+	tracer.read(t.Context())
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all := readPieces(r, os.Getpid()); all.err != nil || len(all.faults) != 2 {
+		t.Errorf("the faults %+v were passed on, want 2: %v", all.faults, all.err)
 	}
 }
 

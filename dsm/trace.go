@@ -57,7 +57,7 @@ const (
 	// tens of thousands of faults.
 	traceEvery = 50 * time.Millisecond
 	// traceDepth is how many frames of a stack are looked at for a line outside this package.
-	traceDepth = 12
+	traceDepth = 16
 	// maxUntold bounds the allocations and the calls that wait for a piece, each.
 	maxUntold = 1 << 12
 )

@@ -64,6 +64,9 @@ func (a *attendant) end(w *wait) {
 // tells it, and so does what is said when nothing in the job moves, with the line of the program.
 // It is not part of Stats.
 //
+// Who meets all ranks at the same line of the program, by a barrier or a reduction, is said to wait
+// for what was announced, and for the ranks that are not there.
+//
 // Announce a wait when it has lasted for a while: it takes about a microsecond. The goroutine may
 // call this package meanwhile. done is called once.
 func Waiting(c *Cluster, what string) (done func()) {

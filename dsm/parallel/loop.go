@@ -143,7 +143,10 @@ func (t *crew) end() { _ = dsm.Guard(func() { t.own().busy.Store(false) }) }
 func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all outcome[T], err error) {
 	t := l.t
 	var ranks []outcome[T]
-	meet := func(own outcome[T]) { ranks, err = dsm.AllGather(l.ctx, t.among, t.name, own) }
+	meet := func(own outcome[T]) {
+		defer dsm.Waiting(t.c, t.told)()
+		ranks, err = dsm.AllGather(l.ctx, t.among, t.name, own)
+	}
 	lo, hi := t.block(n)
 	defer l.show(n)()
 	began := time.Now()
@@ -154,14 +157,18 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	own := *sum
 	own.More = t.own().ran.of(l.number) < hi-lo
 	own.Failed, own.Rank = l.tell()
-	met := make(chan struct{})
-	go func() {
-		defer close(met)
-		if meet(own); err != nil && l.ctx.Err() == nil {
-			l.halted.Store(true)
-		}
-	}()
-	if l.help(met, patience); err != nil {
+	// This goroutine is the one that meets, because it is the caller's: what it waits for has the
+	// line of the program.
+	met, helped := make(chan struct{}), make(chan error, 1)
+	go func() { helped <- dsm.Guard(func() { l.help(met, patience) }) }()
+	if meet(own); err != nil && l.ctx.Err() == nil {
+		l.halted.Store(true)
+	}
+	close(met)
+	if lost := <-helped; lost != nil {
+		return outcome[T]{}, lost
+	}
+	if err != nil {
 		l.stopped() // and tells the others, if that is because ctx has ended
 	}
 	first := func(a, _ T) T { return a }

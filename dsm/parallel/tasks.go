@@ -173,6 +173,7 @@ func (r *run[T]) mixed() error {
 // learn of at a meeting.
 func (r *run[T]) conclude(first []T, wrong error) error {
 	call := r.number<<34 | secondMeeting | wrongItems
+	told := fmt.Sprintf("for the ends of all tasks of team %q", r.t.name)
 	defer r.finish()
 	if wrong == nil {
 		r.begin(first)
@@ -185,7 +186,9 @@ func (r *run[T]) conclude(first []T, wrong error) error {
 			own.Call, own.More = call, r.root.left.Load() > 0
 		}
 		own.Failed, own.Rank = r.tell()
+		over := dsm.Waiting(r.t.c, told)
 		ranks, err := dsm.AllGather(r.ctx, r.t.among, r.t.name, own)
+		over()
 		all := together(ranks, func(a, _ struct{}) struct{} { return a })
 		more = err == nil && !all.Mixed && all.Failed == 0 && all.More
 		if more {

@@ -35,6 +35,7 @@ type crew struct {
 	index, size int // of this rank, among those that take part
 	threads     int
 	name        string
+	told        string                    // what a rank does that has its part of a loop behind it
 	memory      string                    // begins the names of its memory
 	slots       *collections.Padded[slot] // of the ranks, by index
 	victims     []int                     // from whom to take, by index
@@ -114,6 +115,7 @@ func Threads(n int) Option { return func(t *crew) { t.threads = min(max(n, 1), m
 func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Team, error) {
 	c, index := dsm.Member(among)
 	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name, patience: minPatience}
+	t.told = fmt.Sprintf("at the end of a loop of team %q", name)
 	// It is the job's own, as the team is: the name does not begin with dsm.Everywhere.
 	t.memory = fmt.Sprintf("parallel/%s/%d", name, t.size)
 	for _, opt := range opts {

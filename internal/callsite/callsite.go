@@ -14,7 +14,7 @@ import (
 // Near and Far are how many frames are noted. Each costs a nanosecond.
 const (
 	Near = 2
-	Far  = 12
+	Far  = 16
 )
 
 // Site is a place in the program. It is empty at first.

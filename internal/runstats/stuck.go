@@ -34,11 +34,23 @@ func (r *Rank) waited() (longest, unannounced time.Duration) {
 }
 
 // mainWait is the wait that says most of what a rank waits for, which has some. It is the longest;
-// but if that is at a barrier of some parties, it may only be how an announced wait is done, and
-// then it is that.
+// but if that is at a barrier of some parties, or at the line of an announced wait, it may only be
+// how the announced wait is done, and then it is that.
 func (r *Rank) mainWait() *Wait {
 	w := &r.Waits[0]
-	if i := slices.IndexFunc(r.Waits, func(w Wait) bool { return w.Kind == Announced }); i > 0 && w.Kind == Barrier && !w.Ranks {
+	some := w.Kind == Barrier && !w.Ranks
+	i := slices.IndexFunc(r.Waits, func(x Wait) bool { return x.Kind == Announced && (some || x.At != "" && x.At == w.At) })
+	if i > 0 {
+		return &r.Waits[i]
+	}
+	return w
+}
+
+// behind is the meeting of all ranks by which an announced wait is done, at the same line, if there
+// is one; else it is the wait itself.
+func (r *Rank) behind(w *Wait) *Wait {
+	i := slices.IndexFunc(r.Waits, func(x Wait) bool { return x.Ranks && x.At != "" && x.At == w.At })
+	if w.Kind == Announced && i >= 0 {
 		return &r.Waits[i]
 	}
 	return w
@@ -234,7 +246,7 @@ func (e *explainer) pages(r *Rank) string {
 
 // because says who is in the way of a wait.
 func (e *explainer) because(w *Wait, self int) string {
-	switch w.Kind {
+	switch w = e.of(self).behind(w); w.Kind {
 	case Lock:
 		return e.holders(w, self)
 	case Barrier, Reduction:
@@ -345,7 +357,7 @@ func (e *explainer) blockers(r *Rank) []int {
 	if len(r.Waits) == 0 {
 		return nil
 	}
-	switch w := r.mainWait(); {
+	switch w := r.behind(r.mainWait()); {
 	case w.Kind == Lock:
 		return e.holding(w.Object)
 	case (w.Kind == Barrier || w.Kind == Reduction) && w.Ranks:

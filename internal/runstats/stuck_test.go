@@ -40,6 +40,9 @@ func TestFind(t *testing.T) {
 	acquires := waits(0, Barrier, "permits/0", "")
 	acquires.Waits[0].Ranks = false
 	acquires.Waits = append(acquires.Waits, waits(0, Announced, `for permits of semaphore "permits"`, "m.go:2").Waits...)
+	loops := waits(1, Reduction, "sweep", "m.go:3")
+	loops.Waits = append(loops.Waits, waits(1, Announced, `at the end of a loop of team "sweep"`, "m.go:3").Waits...)
+	loops.Waits[1].Ranks = false
 	busy := waits(1, Lock, "a", "")
 	busy.Computes = true
 	for name, test := range map[string]struct {
@@ -101,6 +104,9 @@ rank 1 waits for an item of queue "jobs" (m.go:1)`},
 		"a barrier, for one that takes": {[]Rank{waits(0, Barrier, "x", ""), takes}, 2, all +
 			`rank 0 waits at barrier "x" for rank 1 of 2, which waits for an item of queue "jobs" (m.go:1)
 rank 1 waits for an item of queue "jobs" (m.go:1)`},
+		"an announced meeting": {[]Rank{waits(0, Lock, "a", "m.go:1", "a"), loops, {Rank: 2, State: Ended}}, 3, all +
+			`rank 0 waits for lock "a" (m.go:1), held by this rank itself since 30s
+rank 1 waits at the end of a loop of team "sweep" (m.go:3) for 2 of 3 ranks: rank 0 waits for lock "a" (m.go:1); rank 2 has ended`},
 		"one that has just come": {[]Rank{waits(0, Barrier, "x", ""), young}, 2, ""},
 		"a part": {[]Rank{{Rank: 0, Computes: true, Holds: []Held{{Object: 'a', For: 62 * time.Second}}}, late}, 2,
 			`rank 1 has waited 1m1s for lock "a" (m.go:1), held by rank 0 since 1m2s, which computes`},

@@ -15,6 +15,7 @@ import (
 	"dsmd/dsm/collections"
 	"dsmd/dsm/collective"
 	"dsmd/dsm/dsync"
+	"dsmd/dsm/parallel"
 	"dsmd/internal/systemtest/testcluster"
 	"dsmd/internal/uffd/uffdtest"
 )
@@ -47,6 +48,8 @@ var hanging = testcluster.Define("hanging", func(s *testcluster.Self) error {
 		_, err = dsm.Reduce(s.Ctx, c, name, 1, dsm.Sum[int])
 	case s.Args[0] == "kits":
 		err = hangInKits(s.Ctx, c)
+	case s.Args[0] == "loop" || s.Args[0] == "tasks":
+		err = hangInTeam(s.Ctx, c, phase, s.Args[0] == "loop")
 	case s.Args[0] == "queues":
 		err = hangInQueues(s.Ctx, c)
 	case s.Args[0] == "semaphore":
@@ -89,6 +92,20 @@ func hangInQueues(ctx context.Context, c *dsm.Cluster) error {
 	return err
 }
 
+// hangInTeam has one rank at the end of a loop, or of tasks, that the other does not begin.
+func hangInTeam(ctx context.Context, c *dsm.Cluster, phase *dsm.Barrier, loop bool) error {
+	team, err := parallel.New(ctx, c, "sweep")
+	switch {
+	case err != nil:
+		return err
+	case c.Rank() == 0:
+		return phase.Wait(ctx)
+	case loop:
+		return team.For(ctx, 10, func(int) error { return nil })
+	}
+	return parallel.Tasks(ctx, team, []int{1}, func(*parallel.Task[int]) error { return nil })
+}
+
 // hangs are what is said of each kind of hang, as patterns: times differ.
 var hangs = map[string][]string{
 	"deadlock": {
@@ -103,8 +120,14 @@ var hangs = map[string][]string{
 		`ranks 0, 1 wait for each other`,
 	},
 	// the program's line, and not that of the package which waits for it
-	"kits":      {`rank 0 waits in reduction "parts" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "counts/flush" \(hang_test.go:\d+\)`},
+	"kits": {`rank 0 waits in reduction "parts" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "counts/flush" \(hang_test.go:\d+\)`},
+	"loop": {
+		`rank 0 waits at barrier "phase" \(hang_test.go:\d+\) for rank 1 of 2, which waits at the end of a loop of team "sweep" \(hang_test.go:\d+\)`,
+		`rank 1 waits at the end of a loop of team "sweep" \(hang_test.go:\d+\) for rank 0 of 2, which waits at barrier "phase"`,
+		`ranks 0, 1 wait for each other`,
+	},
 	"semaphore": {`rank 0 waits for permits of semaphore "permits" \(hang_test.go:\d+\)`},
+	"tasks":     {`rank 1 waits for the ends of all tasks of team "sweep" \(hang_test.go:\d+\) for rank 0 of 2, which waits at barrier "phase"`},
 	"queues": {
 		`rank 0 waits for room in queue "finds" \(hang_test.go:\d+\)`,
 		`rank 1 waits for an item of queue "jobs" \(hang_test.go:\d+\)`,

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -100,6 +101,9 @@ func TestHostileBox(t *testing.T) {
 			bad := c.members[0].join()
 			bad.puts(frame)
 			<-bad.ended
+			if !strings.HasPrefix(bad.lost, "the daemon has cut this program off: ") {
+				t.Errorf("the program is told %q", bad.lost)
+			}
 			good.sync()
 		})
 	}

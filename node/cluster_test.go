@@ -428,15 +428,19 @@ func readFrame(conn *attach.Conn) (attach.Frame, error) {
 	return f, err
 }
 
-// closedBy checks that the daemon ends the connection.
-func closedBy(t testing.TB, conn *attach.Conn) {
+// closedBy checks that the daemon ends the connection, and returns why, if it says so.
+func closedBy(t testing.TB, conn *attach.Conn) (lost string) {
 	t.Helper()
 	for {
-		if _, err := readFrame(conn); err != nil {
+		f, err := readFrame(conn)
+		if err == nil && f.Kind == attach.KindLost {
+			lost, err = attach.DecodeLost(f.Body)
+		}
+		if err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 				t.Errorf("the connection ended with %v", err)
 			}
-			return
+			return lost
 		}
 	}
 }

@@ -180,7 +180,7 @@ func TestOtherUsersAreTurnedAway(t *testing.T) {
 }
 
 // TestOutOfTurn: frames in every stage in which they don't belong, and frames that are none, end
-// the connection and nothing else.
+// the connection and nothing else. The program is told why.
 func TestOutOfTurn(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
@@ -232,8 +232,8 @@ func TestOutOfTurn(t *testing.T) {
 			write(t, conn, is.frames)
 			if name == "Hello that is cut off in the midst" {
 				conn.Close()
-			} else {
-				closedBy(t, conn)
+			} else if lost := closedBy(t, conn); !strings.HasPrefix(lost, "the daemon has cut this program off: attach: malformed") {
+				t.Errorf("the program is told %q", lost)
 			}
 			eventually(t, "the program is gone", func() bool { return m.counter("programs") == 1 })
 		})

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -149,10 +150,20 @@ func (p *program) cutOff(why error) {
 		return
 	}
 	p.cut = why
+	p.sayCut(why)
+	_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+}
+
+// sayCut tells the program why its connection ends, unless that has no room for it.
+func (p *program) sayCut(why error) {
 	if len(p.out) == 0 {
 		p.write(attach.AppendLost(nil, "the daemon has cut this program off: "+why.Error()), -1)
 	}
-	_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+}
+
+// hasDied is whether a connection has ended as that of a program does which has died.
+func hasDied(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // errRefused ends the connection of a program that was told why.

@@ -434,6 +434,9 @@ func (s *programs) remove(p *program, err error) {
 	if s.byID[p.id] != p {
 		return
 	}
+	if err != nil && p.cut == nil && !errors.Is(err, errRefused) && !hasDied(err) {
+		p.sayCut(err)
+	}
 	s.untrap(p.id)
 	s.boxed = slices.DeleteFunc(s.boxed, func(q *program) bool { return q == p })
 	// From here on nothing is written to it: what the end of its words and pins brings about may
@@ -470,7 +473,7 @@ func (s *programs) logEnd(p *program, err error) {
 		s.log.Debug("connection ended", zap.Int("pid", p.pid), zap.Error(err))
 	case err == nil:
 		s.log.Info("program left", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid))
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+	case hasDied(err):
 		level := zap.WarnLevel
 		if s.cfg.Launched {
 			level = zap.InfoLevel

@@ -11,6 +11,8 @@ import (
 
 	"dsmd/internal/sigsegv"
 	"dsmd/internal/uffd"
+
+	"golang.org/x/sys/unix"
 )
 
 // The machine that runs the tests can run dsmd, so all that is required must be found, by an
@@ -119,6 +121,17 @@ func TestTraps(t *testing.T) {
 	device.ContinueWP, device.ContinueWPErr = uffd.Unknown, denied
 	if f := continueWP(device); f.Verdict != Unknown || f.Detail != "denied" {
 		t.Errorf("a probe that failed: %+v", f)
+	}
+}
+
+// TestSegvRemedy: what to do about the trap that does not work follows from what it lacks.
+func TestSegvRemedy(t *testing.T) {
+	for lacks, remedy := range map[error]string{
+		sigsegv.ErrMaps: "max_map_count", unix.ENOMEM: "ulimit -v", unix.EMFILE: "ulimit -n", unix.EPERM: "seccomp profile", unix.ENOSYS: "seccomp profile",
+	} {
+		if f := segv(fmt.Errorf("sigsegv: %w", lacks)); f.Verdict != Missing || !strings.Contains(f.Remedy, remedy) {
+			t.Errorf("%v: %+v, want a remedy with %q", lacks, f, remedy)
+		}
 	}
 }
 

@@ -236,7 +236,9 @@ func loopback() Finding {
 	if err != nil {
 		f.Verdict, f.Detail = Missing, err.Error()
 		f.Consequence = "the daemons of this machine cannot reach one another"
-		f.Remedy = "ip link set lo up"
+		if f.Remedy = "ip link set lo up"; errors.Is(err, unix.EADDRNOTAVAIL) {
+			f.Remedy = "ip addr add 127.0.0.1/8 dev lo && ip link set lo up"
+		}
 		return f
 	}
 	f.Detail = fmt.Sprintf("round trip in %d µs", took.Microseconds())

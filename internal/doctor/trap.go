@@ -54,9 +54,22 @@ func segv(err error) Finding {
 	case err != nil:
 		f.Verdict, f.Detail = Missing, err.Error()
 		f.Consequence = "--trap sigsegv does not work"
-		f.Remedy = "sysctl -w vm.max_map_count=65530, and ulimit -n and -v as above"
+		f.Remedy = segvRemedy(err)
 	}
 	return f
+}
+
+// segvRemedy is what to do about the sigsegv trap, by what it lacks.
+func segvRemedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
+		return "allow the system call that is refused (in a container: the seccomp profile)"
+	case errors.Is(err, unix.EMFILE):
+		return "a higher limit of open files (ulimit -n)"
+	case errors.Is(err, unix.ENOMEM):
+		return "ulimit -v unlimited, and sysctl -w vm.max_map_count=65530"
+	}
+	return "sysctl -w vm.max_map_count=65530"
 }
 
 // traps reports the ways to trap page faults: whether there is any, each of them, and how well they

@@ -33,6 +33,9 @@ func newEndpoints(order openOrder) (_ *endpoints, err error) {
 			e.close()
 		}
 	}()
+	if err := tryLoopback(order); err != nil {
+		return nil, err
+	}
 	for i, node := range order.Nodes {
 		var at nodeSockets
 		var addr string
@@ -174,6 +177,49 @@ func listenUnix(name string) (*os.File, error) {
 
 // inAFile is what to do with arguments and an environment that are too long.
 const inAFile = "have the programs read in a file what is long"
+
+// tryLoopback listens at the loopback interface and connects there, as the daemons of one machine
+// do. Where that fails they would wait for each other for ever.
+func tryLoopback(order openOrder) error {
+	at, err := netip.ParseAddrPort(order.Data)
+	if err != nil || !at.Addr().IsLoopback() {
+		return nil
+	}
+	l, err := net.Listen("tcp", netip.AddrPortFrom(at.Addr(), 0).String())
+	if err == nil {
+		defer l.Close()
+	}
+	if err == nil && len(order.Nodes) > 1 {
+		var c net.Conn
+		if c, err = net.Dial("tcp", l.Addr().String()); err == nil {
+			c.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("launch: the nodes of this machine cannot reach each other: %w", explainLoopback(explainLimit(err)))
+	}
+	return nil
+}
+
+// explainLoopback adds advice to an error about the loopback interface, which a new network
+// namespace has without an address, and down.
+func explainLoopback(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: the loopback interface has no such address: ip addr add 127.0.0.1/8 dev lo", err)
+	case errors.Is(err, syscall.ENETUNREACH):
+		return fmt.Errorf("%w: the loopback interface is down: ip link set lo up", err)
+	}
+	return err
+}
+
+// tryProc looks for /proc, by which this program starts itself as daemon and guard.
+func tryProc() error {
+	if _, err := os.Stat("/proc/self/exe"); err != nil {
+		return fmt.Errorf("launch: %w: dsmd needs /proc: mount -t proc proc /proc", err)
+	}
+	return nil
+}
 
 // explainLimit adds advice to an error about a limit of the kernel. Go raises the soft limit of
 // descriptors to the hard one by itself.

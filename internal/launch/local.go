@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/memfile"
 	"dsmd/internal/memlimit"
 	"dsmd/internal/runstats"
 )
@@ -115,6 +116,9 @@ func (l *local) open(order openOrder) {
 }
 
 func (l *local) prepare(order openOrder) (addresses []string, status int, err error) {
+	if err := tryProc(); err != nil {
+		return nil, StatusSystem, err
+	}
 	// This process stays where it is: its own files have names that count from there.
 	if l.dir = string(order.Dir); l.dir != "" {
 		if _, err := os.Stat(l.dir + "/."); err != nil { // the dot needs what chdir does
@@ -293,8 +297,8 @@ func (l *local) daemonCommand(p *process, child childOrder) (files []*os.File, e
 // inMemory makes a file that exists only as long as somebody has it open.
 func inMemory(s secretFile) (*os.File, error) {
 	fd, err := unix.MemfdCreate(s.Flag, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("launch: a file in memory for %s: %w", s.Flag, explainLimit(err))
+	if err = os.NewSyscallError("memfd_create", err); err != nil {
+		return nil, fmt.Errorf("launch: a file in memory for %s: %w", s.Flag, memfile.Explain(explainLimit(err)))
 	}
 	f := os.NewFile(uintptr(fd), s.Flag)
 	_, err = f.Write(s.Content)

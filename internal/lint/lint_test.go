@@ -75,7 +75,7 @@ var allowed = []struct {
 	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/seccomptest", "internal/uffd/uffdtest", "internal/runstats/trace/tracetest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
-	{"internal/launch", []string{"internal/certs", "internal/faultlog", "internal/memlimit", "internal/runstats"}},
+	{"internal/launch", []string{"internal/certs", "internal/faultlog", "internal/memfile", "internal/memlimit", "internal/runstats"}},
 	{"internal/lint", nil},
 	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},

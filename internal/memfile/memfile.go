@@ -21,7 +21,7 @@ func Create(name string, bytes uint64) (fd int, err error) {
 		fd, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("create the memory file %s: %w", name, os.NewSyscallError("memfd_create", err))
+		return -1, fmt.Errorf("create the memory file %s: %w", name, Explain(os.NewSyscallError("memfd_create", err)))
 	}
 	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
 		unix.Close(fd)
@@ -32,4 +32,12 @@ func Create(name string, bytes uint64) (fd int, err error) {
 		return -1, fmt.Errorf("seal the size of the memory file %s: %w", name, os.NewSyscallError("F_ADD_SEALS", err))
 	}
 	return fd, nil
+}
+
+// Explain adds advice to an error of memfd_create, which some filters of containers forbid.
+func Explain(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("%w: a filter forbids this system call; the seccomp profile of the container, or SystemCallFilter= of the service, has to allow it", err)
+	}
+	return err
 }

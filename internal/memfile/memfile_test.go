@@ -34,3 +34,13 @@ func TestCreate(t *testing.T) {
 		t.Error("a file of 8 EiB can be had")
 	}
 }
+
+// TestExplain: a system call that a filter forbids is told as that, and other errors as they are.
+func TestExplain(t *testing.T) {
+	for errno, advice := range map[unix.Errno]string{unix.EPERM: "seccomp profile", unix.ENOSYS: "seccomp profile", unix.EMFILE: ""} {
+		text, is := strings.CutPrefix(Explain(errno).Error(), errno.Error())
+		if !is || !strings.Contains(text, advice) || advice == "" && text != "" {
+			t.Errorf("%v is explained by %q, want %q", errno, text, advice)
+		}
+	}
+}

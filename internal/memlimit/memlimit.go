@@ -53,7 +53,7 @@ func Left() (Limit, error) { return LeftIn(machine) }
 func LeftIn(root fs.FS) (Limit, error) {
 	text, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {
-		return Limit{}, fmt.Errorf("memlimit: %w", err)
+		return Limit{}, fmt.Errorf("memlimit: %w (is /proc mounted?)", err)
 	}
 	kib, ok := fieldOf(string(text), "MemAvailable:")
 	if !ok {
@@ -157,7 +157,11 @@ func eachGroupAbove(root fs.FS, f func(at string, files groupFiles)) {
 
 // ofMachine is the memory of the machine.
 func ofMachine(root fs.FS) (Limit, error) {
-	kib, ok := field(root, "proc/meminfo", "MemTotal:")
+	text, err := fs.ReadFile(root, "proc/meminfo")
+	if err != nil {
+		return Limit{}, fmt.Errorf("%w (is /proc mounted?)", err)
+	}
+	kib, ok := fieldOf(string(text), "MemTotal:")
 	if !ok || kib == 0 {
 		return Limit{}, errors.New("/proc/meminfo does not say MemTotal")
 	}

@@ -113,12 +113,20 @@ func (b *barriers) onArrive(m *Message) {
 		b.open = slices.Insert(b.open, i, &barrier{id: m.Object, parties: k.Parties, size: len(k.Contribution), fold: k.Fold})
 	}
 	g := b.open[i]
-	if g.parties != k.Parties || g.size != len(k.Contribution) {
-		refuse(StatusMismatch, "rank %d came with %d parties and %d bytes, others with %d parties and %d bytes",
-			k.Rank, k.Parties, len(k.Contribution), g.parties, g.size)
+	// The contribution begins with what programs add to a value: only how much longer it is than
+	// those of the others says something to their users.
+	const likeOthers = "than others: all have to bring as many values of the same type"
+	switch more := len(k.Contribution) - g.size; {
+	case g.parties != k.Parties:
+		refuse(StatusMismatch, "rank %d came with %d parties, others with %d parties: all have to give the same number", k.Rank, k.Parties, g.parties)
 		return
-	}
-	if g.fold != k.Fold {
+	case more > 0:
+		refuse(StatusMismatch, "rank %d brings %d bytes more %s", k.Rank, more, likeOthers)
+		return
+	case more < 0:
+		refuse(StatusMismatch, "rank %d brings %d bytes less %s", k.Rank, -more, likeOthers)
+		return
+	case g.fold != k.Fold:
 		refuse(StatusMismatch, "rank %d wants %v, others %v", k.Rank, k.Fold, g.fold)
 		return
 	}

@@ -19,13 +19,22 @@ func TestBarrierMismatch(t *testing.T) {
 	if sent := arrive(1, BarrierArrive{Ticket: 1, Parties: 2, Contribution: []byte{1}}); len(sent) > 0 {
 		t.Errorf("one of two has come: %v", sent)
 	}
-	for _, k := range []BarrierArrive{{Ticket: 2, Parties: 3, Rank: 1, Contribution: []byte{2}}, {Ticket: 3, Parties: 2, Rank: 1}} {
+	const likeOthers = " than others: all have to bring as many values of the same type"
+	for _, test := range []struct {
+		comes BarrierArrive
+		why   string
+	}{
+		{BarrierArrive{Ticket: 2, Parties: 3, Rank: 1, Contribution: []byte{2}}, "rank 1 came with 3 parties, others with 2 parties: all have to give the same number"},
+		{BarrierArrive{Ticket: 3, Parties: 2, Rank: 1}, "rank 1 brings 1 bytes less" + likeOthers},
+		{BarrierArrive{Ticket: 4, Parties: 2, Rank: 1, Contribution: make([]byte, 9)}, "rank 1 brings 8 bytes more" + likeOthers},
+	} {
+		k := test.comes
 		sent := arrive(2, k)
 		if len(sent) != 1 || sent[0].To != 2 || sent[0].Kind != KindBarrierRelease {
 			t.Fatalf("it comes with something else, and is told %v", sent)
 		}
-		if said := sent[0].AsBarrierRelease(); said.Status != StatusMismatch || said.Ticket != k.Ticket || len(said.Result) == 0 {
-			t.Errorf("it comes with something else, and is told %+v", said)
+		if said := sent[0].AsBarrierRelease(); said.Status != StatusMismatch || said.Ticket != k.Ticket || string(said.Result) != test.why {
+			t.Errorf("it comes with something else, and is told %+v: %q, want %q", said, said.Result, test.why)
 		}
 	}
 	sent := arrive(2, BarrierArrive{Ticket: 4, Parties: 2, Rank: 1, Contribution: []byte{2}})

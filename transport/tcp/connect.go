@@ -156,9 +156,12 @@ func (t *Transport) Connect(ctx context.Context) error {
 	return c.explain(ctx.Err())
 }
 
-// SetHello changes Config.Hello, which may be up to MaxHelloBytes long. Preconditions: Connect was
-// not called.
+// SetHello changes Config.Hello. It panics if that has more than MaxHelloBytes. Preconditions:
+// Connect was not called.
 func (t *Transport) SetHello(hello []byte) {
+	if len(hello) > MaxHelloBytes {
+		panic(fmt.Sprintf("tcp: SetHello with %d bytes; at most %d are possible", len(hello), MaxHelloBytes))
+	}
 	t.connect.mu.Lock()
 	defer t.connect.mu.Unlock()
 	t.connect.mine.hello = string(hello)

@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -154,6 +155,23 @@ func asInterface(transports []*tcp.Transport) (nodes []transport.Transport) {
 		nodes = append(nodes, tr)
 	}
 	return nodes
+}
+
+// TestHelloTooLong: who sets what no greeting has room for is told so at once, and not when a peer
+// is called.
+func TestHelloTooLong(t *testing.T) {
+	tr, err := tcp.New(tcptest.Configs(t, 2, 64)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	tr.SetHello(make([]byte, tcp.MaxHelloBytes))
+	defer func() {
+		if what := fmt.Sprint(recover()); what != "tcp: SetHello with 65 bytes; at most 64 are possible" {
+			t.Errorf("it panics with %q", what)
+		}
+	}()
+	tr.SetHello(make([]byte, tcp.MaxHelloBytes+1))
 }
 
 // TestHello: each node learns what the others say of themselves.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,13 +42,25 @@ type Conn struct {
 	write sync.Mutex
 }
 
-// Dial connects to the daemon at socket.
+// fullPause is how long Dial waits before it tries again at a socket that has no room.
+const fullPause = 10 * time.Millisecond
+
+// Dial connects to the daemon at socket. A daemon that waits for its peers accepts nobody yet. Then
+// as many programs wait as its socket has room for, and others wait here for room, until ctx ends.
 func Dial(ctx context.Context, socket string) (*Conn, error) {
 	if err := CheckSocket(socket); err != nil {
 		return nil, err
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", socket)
+	for errors.Is(err, unix.EAGAIN) {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("attach: connect to %s, which has no room for more connections: %w", socket, ctx.Err())
+		case <-time.After(fullPause):
+		}
+		c, err = d.DialContext(ctx, "unix", socket)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("attach: connect: %w", err)
 	}

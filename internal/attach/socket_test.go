@@ -296,3 +296,50 @@ func connOf(f *os.File) (*Conn, error) {
 	}
 	return NewConn(c.(*net.UnixConn)), nil
 }
+
+// TestDialFull: who comes to a daemon that accepts nobody for a while, and has as many waiting as
+// its socket holds, waits with them until its own time is over.
+func TestDialFull(t *testing.T) {
+	socket := fmt.Sprintf("@dsmd-attach-test-%d-full", os.Getpid())
+	l, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(l)
+	if err := errors.Join(unix.Bind(l, &unix.SockaddrUnix{Name: socket}), unix.Listen(l, 0)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := Dial(ctx, socket); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("for 10 ms: %v", err)
+	}
+	came := make(chan error)
+	go func() {
+		late, err := Dial(t.Context(), socket)
+		if err == nil {
+			late.Close()
+		}
+		came <- err
+	}()
+	for deadline := time.After(patience); ; {
+		if fd, err := Accept(l); err == nil {
+			unix.Close(fd)
+		}
+		select {
+		case err := <-came:
+			if err != nil {
+				t.Errorf("when there is room: %v", err)
+			}
+			return
+		case <-deadline:
+			t.Fatal("there is room, and nobody comes")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type account struct {
 	began  time.Time
 	cpu    time.Duration // of this process, at the beginning
 	queue  time.Duration
+	marked time.Duration
 	before map[string]uint64 // the daemon's counters, then
 
 	tracer *tracer // nil: nobody wants to know of single waits
@@ -98,7 +100,7 @@ func openAccount(ctx context.Context, c *Cluster) error {
 		if err != nil {
 			return err
 		}
-		a.cpu, a.queue, a.before = processorTime(), queueTime(), s.counters
+		a.cpu, a.queue, a.marked, a.before = processorTime(), queueTime(), markingTime(), s.counters
 	}
 	if a.tracer, err = openTracer(ctx, c, a.to, a.counts); err != nil {
 		return err
@@ -209,8 +211,10 @@ func (a *account) close(c *Cluster) error {
 // record is what was measured so far, without the profile. It is not whole if the daemon does not
 // say what it has counted.
 func (a *account) record(ctx context.Context, c *Cluster) (r runstats.Record, whole bool) {
+	cpu := processorTime() - a.cpu
 	r = runstats.Record{
-		Rank: c.Rank(), Node: c.Node(), Wall: time.Since(a.began), CPU: processorTime() - a.cpu, Queue: max(0, queueTime()-a.queue),
+		Rank: c.Rank(), Node: c.Node(), Wall: time.Since(a.began), CPU: cpu,
+		Queue: programsQueue(max(0, queueTime()-a.queue), cpu, markingTime()-a.marked),
 	}
 	all := map[item]runstats.Item{}
 	a.mu.Lock()
@@ -271,4 +275,28 @@ func queueTime() (sum time.Duration) {
 		}
 	}
 	return sum
+}
+
+// markingTime is for how long workers of Go's garbage collector have run so far, or were ready to.
+func markingTime() (sum time.Duration) {
+	samples := []metrics.Sample{{Name: "/cpu/classes/gc/mark/dedicated:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}}
+	metrics.Read(samples)
+	for _, s := range samples {
+		if s.Value.Kind() == metrics.KindFloat64 { // else this version of Go has no such metric
+			sum += time.Duration(s.Value.Float64() * float64(time.Second))
+		}
+	}
+	return sum
+}
+
+// programsQueue is which part of queue the goroutines of the program have waited. The garbage
+// collector has a worker on each P that has nothing else to do. There are more of them than
+// processors (WithProcs), so that they mostly wait for each other, and hold up no goroutine. All
+// threads get processors alike: so a worker has waited for the same share of its time as others.
+func programsQueue(queue, cpu, marking time.Duration) time.Duration {
+	all := (queue + cpu).Seconds()
+	if all <= 0 {
+		return 0
+	}
+	return time.Duration(float64(queue) * (1 - min(marking.Seconds()/all, 1)))
 }

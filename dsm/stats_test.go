@@ -4,7 +4,9 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"runtime"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 )
@@ -54,5 +56,25 @@ func TestStatsHaveAllFields(t *testing.T) {
 	}
 	if all := s.Counters(); !reflect.DeepEqual(all, n) {
 		t.Errorf("all are %v", all)
+	}
+}
+
+// TestProgramsQueue: what workers of the garbage collector wait for a processor is no wait of the
+// program. They are known, and wait as long as other threads do.
+func TestProgramsQueue(t *testing.T) {
+	before := markingTime()
+	if runtime.GC(); markingTime() <= before {
+		t.Error("a collection takes no time")
+	}
+	for _, x := range []struct{ queue, cpu, marking, want time.Duration }{
+		{0, 0, 0, 0},
+		{0, 4, 2, 0},
+		{4, 4, 0, 4},
+		{16, 4, 15, 4}, // three of four threads mark, and all wait four fifths of their time
+		{4, 4, 9, 0},   // they are not measured at the same moment
+	} {
+		if got := programsQueue(x.queue*time.Second, x.cpu*time.Second, x.marking*time.Second); got != x.want*time.Second {
+			t.Errorf("%+v: %v", x, got)
+		}
 	}
 }

@@ -34,7 +34,8 @@ type Record struct {
 	Node int           `json:"node"`
 	Wall time.Duration `json:"wall_ns"`
 	CPU  time.Duration `json:"cpu_ns"` // processor time, in the program and in the kernel for it
-	// Queue is how long threads were ready to run and had no processor. 0: not known.
+	// Queue is how long threads of the program were ready to run and had no processor, without
+	// those of the garbage collector. 0: not known.
 	Queue     time.Duration `json:"queue_ns"`
 	FaultWait time.Duration `json:"fault_wait_ns"` // for pages
 	Waits     []Item        `json:"waits"`         // in calls

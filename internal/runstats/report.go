@@ -174,6 +174,10 @@ func costliest(records []Record) []string {
 // worthAdvice is the part of all time that something takes about which advice is given.
 const worthAdvice = 0.03
 
+// longLease is how long a wait for a page is, in the mean, when nodes keep many pages that they
+// take from each other (group leases).
+const longLease = 2 * time.Millisecond
+
 // advice is what to do about a cost, "" if the figures do not say.
 func advice(c *cost) string {
 	mean := c.Time / time.Duration(max(c.Count, 1))
@@ -182,6 +186,8 @@ func advice(c *cost) string {
 		return "" // they have nothing in common
 	case c.Kind == Lock && c.Of > 0:
 		return "each time one of these locks is taken elsewhere it travels: collect what belongs to each rank first, and combine it at the end"
+	case c.Kind == Memory && 4*c.Taken > c.Count && mean >= longLease:
+		return "nodes write to the same of its pages, and keep them for milliseconds in turns, so that each gets on: add up locally first, or give each rank whole pages (pad, or dsm.Isolate)"
 	case c.Kind == Memory && c.Taken > 0 && 4*c.Taken > c.Count:
 		return "others write to its pages while they are in use here: give each rank whole pages (pad, or dsm.Isolate), or add up locally first"
 	case c.Kind == Memory:

@@ -91,7 +91,8 @@ func TestNodesCountOnce(t *testing.T) {
 // TestAdvice: what the figures say of each kind.
 func TestAdvice(t *testing.T) {
 	for want, c := range map[string]cost{
-		"whole pages":  {Item: Item{Kind: Memory, Count: 100, Taken: 26}},
+		"in use here":  {Item: Item{Kind: Memory, Count: 100, Taken: 26, Time: 100 * time.Millisecond}},
+		"in turns":     {Item: Item{Kind: Memory, Count: 100, Taken: 26, Time: time.Second}},
 		"travel":       {Item: Item{Kind: Memory, Count: 100, Taken: 25}},
 		"travels":      {Item: Item{Kind: Lock, Name: "s*", Count: 2, Time: time.Millisecond, Of: 64}},
 		"at a time":    {Item: Item{Kind: Lock, Count: 2, Time: time.Millisecond}},

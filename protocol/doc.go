@@ -58,6 +58,17 @@
 // namecall.go and report.go encode payloads. limits.go bounds what is remembered, and states.go
 // names the states of a node's parts for the tables in docs/protocol.md.
 //
+// # Partitions
+//
+// What the coherence of a page needs it shares with no other page, but the view and some bounds. So
+// a node may divide its pages among several engines (Config.Partitions), each on a thread of its
+// own. Partition s of all nodes is a cluster of its own, with its own messages, for the pages that
+// are its own on all nodes: no message and no lock goes from one partition to another. Only
+// partition 0 has locks, barriers and names. Two things concern the others, and their hosts carry
+// them over: that memory is freed, for which all partitions of a node do their part of a phase
+// before the node acknowledges it (EffectFreePhase), and that a program has synchronised
+// (EventSynchronised). Views do not change where there are several partitions.
+//
 // # Order and concurrency
 //
 // The protocol needs every message delivered exactly once, but in no particular order, with four

@@ -20,6 +20,10 @@ type Config struct {
 	// MaxHold bounds the time when it grows because an access did not get through. It is also how
 	// long a group lease keeps contended pages, see pacing.go.
 	MaxHold Time
+	// Partitions is by how many engines the pages of a node are divided among the threads that
+	// serve them, and Partition is which of them this one is; 0 or 1: this engine has all
+	// pages. Partition s of all nodes is a cluster of its own for its pages, see doc.go.
+	Partition, Partitions int
 	// Outside: the cluster runs already and this node is not in it. Its first event is the
 	// EventEpoch that lets it in.
 	Outside bool
@@ -51,6 +55,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("protocol: node id %d in a cluster of %d nodes; ids are 0 to %d", c.Self, c.Nodes, c.Nodes-1)
 	case c.Pages == 0 || c.Pages >= uint64(lockBit):
 		return fmt.Errorf("protocol: a region of %d pages", c.Pages)
+	case c.Partition < 0 || c.Partition >= max(c.Partitions, 1):
+		return fmt.Errorf("protocol: partition %d of %d", c.Partition, c.Partitions)
+	case c.Partitions > 1 && c.Outside:
+		return fmt.Errorf("protocol: a node of %d partitions that comes to a cluster; it has one", c.Partitions)
 	case c.HomeStripe == 0:
 		return fmt.Errorf("protocol: HomeStripe is 0; it is at least one page")
 	case c.ContentionThreshold < 0:
@@ -136,6 +144,9 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		e.clientGone(ev)
 	case EventFreed:
 		e.reclaim.forgotten(ev)
+	case EventFreePhase:
+		e.reclaim.phase(ev)
+	case EventSynchronised:
 	case EventCommit:
 		e.commits.commit(ev)
 	case EventEvict:

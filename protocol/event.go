@@ -39,6 +39,13 @@ const (
 	EventClientGone
 	// EventFreed: the effect Free is done.
 	EventFreed
+	// EventFreePhase, where a node has several partitions (Config.Partitions): to partition 0,
+	// that all partitions of the node have done their part of Phase of freeing Count pages from
+	// Object on; to another, that it has to do its part. EffectFreePhase follows there.
+	EventFreePhase
+	// EventSynchronised: a program of the node has synchronised by a call that another
+	// partition has served.
+	EventSynchronised
 	// EventCommit: what programs of this node have written to replicated memory is to be at its
 	// backups before EffectComplete answers Ticket of Client.
 	EventCommit
@@ -86,6 +93,8 @@ type Event struct {
 	Unrepaired bool
 	Payload    []byte
 	Message    *Message
+	Count      uint64   // EventFreePhase: pages
+	Phase      uint32   // EventFreePhase
 	Node       NodeID   // EventEvict, EventDecline
 	Epoch      uint32   // EventEpoch: greater than that of all before
 	Members    []NodeID // EventEpoch: in ascending order
@@ -98,7 +107,7 @@ type Event struct {
 // synchronises reports whether the event may be one by which a program orders what it has stored
 // before what others load.
 func (ev *Event) synchronises() bool {
-	return ev.Kind == EventAcquire || ev.Kind == EventRelease || ev.Kind == EventArrive
+	return ev.Kind == EventAcquire || ev.Kind == EventRelease || ev.Kind == EventArrive || ev.Kind == EventSynchronised
 }
 
 // EffectKind tells effects apart.
@@ -133,6 +142,10 @@ const (
 	EffectComplete
 	// EffectFree: drop Count pages from Object on; EventFreed follows.
 	EffectFree
+	// EffectFreePhase, where a node has several partitions: this one has done its part of Phase
+	// of freeing Count pages from Object on. The host of partition 0 has the others do theirs,
+	// and reports EventFreePhase when they have; that of another tells the host of partition 0.
+	EffectFreePhase
 	// EffectReject: Message can not be explained by any state of a correct peer. Reason says why.
 	// The engine has ignored it; the host should part with Message.From.
 	EffectReject
@@ -197,6 +210,7 @@ type Effect struct {
 	Rank      uint32
 	Object    ObjectID
 	Count     uint64
+	Phase     uint32 // EffectFreePhase
 	Ticket    Ticket
 	Payload   []byte
 	Reason    string

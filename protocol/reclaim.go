@@ -42,22 +42,48 @@ func (r *reclaim) onFree(m *Message) {
 		r.reject(m, "not a run of pages of the region, or not from the allocator")
 		return
 	}
-	i := slices.IndexFunc(r.freed, func(d freedExtent) bool { return d.first == m.Object })
+	if !r.begin(run{first, count}, k.Phase) {
+		r.reject(m, "not the next step of freeing these pages")
+	}
+}
+
+// begin begins a phase of freeing a run. It returns false if that is not the next one.
+func (r *reclaim) begin(x run, phase uint32) bool {
+	i := slices.IndexFunc(r.freed, func(d freedExtent) bool { return d.first == PageObject(x.first) })
 	switch {
-	case k.Phase == 1 && !r.overlapsDead(first, count) && len(r.freed) < r.limits.runs():
-		r.freed = append(r.freed, freedExtent{first: m.Object, count: count, phase: 1, busy: true})
-	case k.Phase == 2 && i >= 0 && r.freed[i].phase == 1 && !r.freed[i].busy && r.freed[i].count == count:
+	case phase == 1 && !r.overlapsDead(x.first, x.count) && len(r.freed) < r.limits.runs():
+		r.freed = append(r.freed, freedExtent{first: PageObject(x.first), count: x.count, phase: 1, busy: true})
+	case phase == 2 && i >= 0 && r.freed[i].phase == 1 && !r.freed[i].busy && r.freed[i].count == x.count:
 		r.freed[i].phase, r.freed[i].busy = 2, true
-	case k.Phase == lastPhase && i >= 0 && r.freed[i].phase == 2 && !r.freed[i].busy && r.freed[i].count == count:
+	case phase == lastPhase && i >= 0 && r.freed[i].phase == 2 && !r.freed[i].busy && r.freed[i].count == x.count:
 		r.freed = slices.Delete(r.freed, i, i+1)
 		r.frees++
-		r.send(FreeAck{Phase: lastPhase}.To(r.allocator(), m.Object))
-		return
+		r.done(x, lastPhase)
+		return true
 	default:
-		r.reject(m, "not the next step of freeing these pages")
-		return
+		return false
 	}
 	r.dropDead()
+	return true
+}
+
+// done acknowledges a phase of freeing a run, or says that this partition has done its part of it.
+func (r *reclaim) done(x run, phase uint32) {
+	if r.cfg.Partitions > 1 {
+		r.emit(Effect{Kind: EffectFreePhase, Object: PageObject(x.first), Count: x.count, Phase: phase})
+		return
+	}
+	r.send(FreeAck{Phase: phase}.To(r.allocator(), PageObject(x.first)))
+}
+
+// phase acknowledges a phase of which all partitions of this node have done their part, or begins
+// this one's.
+func (r *reclaim) phase(ev Event) {
+	if r.cfg.Partition == 0 {
+		r.send(FreeAck{Phase: ev.Phase}.To(r.allocator(), ev.Object))
+	} else if !r.begin(run{ev.Object.Page(), ev.Count}, ev.Phase) {
+		panic("protocol: the host has pages freed out of order")
+	}
 }
 
 // noteBound notes that a program of this node has bound memory.
@@ -117,7 +143,7 @@ func (r *reclaim) dropDead() {
 		}
 		if d.phase == 1 {
 			d.busy = false
-			r.send(FreeAck{Phase: 1}.To(r.allocator(), d.first))
+			r.done(run{d.first.Page(), d.count}, 1)
 			continue
 		}
 		d.dropping = true
@@ -150,7 +176,7 @@ func (r *reclaim) forgotten(ev Event) {
 	}
 	r.freed[i].busy, r.freed[i].dropping = false, false
 	if r.view.changes() { // else all begins anew
-		r.send(FreeAck{Phase: 2}.To(r.allocator(), ev.Object))
+		r.done(run{ev.Object.Page(), r.freed[i].count}, 2)
 	}
 }
 

@@ -116,7 +116,15 @@ func (c *connecting) welcomeCaller(raw net.Conn, known func()) {
 	defer stop()
 	var mine, theirs greeting
 	var s *session
-	conn, sec, err := c.secured(c.ctx, raw, false)
+	var conn io.ReadWriter
+	var sec *secure
+	var err error
+	if c.channels <= 1 { // else its listener has
+		_, err = takeChannel(raw) // of one who calls a channel the greeting tells what is wrong
+	}
+	if err == nil {
+		conn, sec, err = c.secured(c.ctx, raw, false)
+	}
 	if err == nil {
 		s, mine, theirs, err = c.answer(conn, sec, known)
 	}

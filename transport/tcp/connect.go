@@ -50,6 +50,8 @@ type connecting struct {
 	credentials
 	self     transport.NodeID
 	listener net.Listener
+	channel  int // that peers are asked for, of so many channels
+	channels int
 	giveUp   time.Duration
 	joining  bool
 	log      func(line string)
@@ -81,10 +83,14 @@ func (c *connecting) init(config Config, news *arrivals, peers []*peer, sends *a
 	c.sends = sends
 	c.answered.Store(notAll)
 	c.self, c.log, c.longWait, c.news = config.Self, config.Log, config.LongWait, news
+	c.channel, c.channels = config.Channel, config.Channels
 	c.listener, c.addresses, c.giveUp, c.joining = config.Listener, slices.Clone(config.Peers), config.GiveUp, config.Joining
 	c.mine = greeting{
 		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)), pageBytes: uint32(config.PageBytes),
 		listens: config.Listener != nil, incarnation: newIncarnation(), cluster: config.Cluster, hello: string(config.Hello),
+	}
+	if config.Channels > 1 {
+		c.mine.channels = uint8(config.Channels)
 	}
 	c.secret, c.verifyPeer, c.latestTLS = bytes.Clone(config.Secret), config.VerifyPeer, config.LatestTLS
 	if config.LatestTLS == nil && config.TLS != nil {
@@ -264,6 +270,10 @@ func (c *connecting) call(ctx context.Context, s *session, why purpose) error {
 	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
+	if err := askFor(raw, c.channel, c.channels); err != nil {
+		raw.Close()
+		return describe(id, raw, err)
+	}
 	var mine, theirs greeting
 	conn, sec, err := c.secured(c.ctx, raw, true)
 	if err == nil {

@@ -13,10 +13,11 @@ import (
 
 // WireVersion is the version of everything that nodes say to each other through this package and of
 // what they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 24
+const WireVersion = 25
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together:
-// they differ in version, cluster, number of nodes or page size. Trying again does not help.
+// they differ in version, number of channels, cluster, number of nodes or page size. Trying again
+// does not help.
 var ErrRefused = errors.New("refused")
 
 // errNotOurs says that whoever is on the other side speaks another protocol.
@@ -92,6 +93,7 @@ type greeting struct {
 	// received is how many bytes of the addressee's stream the sender has: the stream goes on
 	// behind them. What arrives meanwhile by an earlier connection is skipped when it comes again.
 	received uint64
+	channels uint8 // that each node has; 0: one
 	cluster  string
 	hello    string // see Config.Hello
 }
@@ -99,7 +101,7 @@ type greeting struct {
 // fields are those behind the prefix.
 func (g *greeting) fields() []any {
 	return []any{
-		&g.addressee, &g.nodes, &g.pageBytes, &g.purpose, &g.listens, &g.standing, &g.incarnation, &g.expected, &g.call, &g.received,
+		&g.addressee, &g.nodes, &g.pageBytes, &g.purpose, &g.listens, &g.standing, &g.incarnation, &g.expected, &g.call, &g.received, &g.channels,
 		wire.Text(&g.cluster, MaxClusterBytes), wire.Text(&g.hello, MaxHelloBytes),
 	}
 }
@@ -172,6 +174,9 @@ func mismatch(mine, theirs greeting) string {
 	switch {
 	case theirs.version != mine.version:
 		return otherVersion(mine.version, theirs.version)
+	case theirs.channels != mine.channels:
+		return fmt.Sprintf("it runs with --reactors %d, this node with %d; give all daemons of a cluster the same number",
+			max(theirs.channels, 1), max(mine.channels, 1))
 	case theirs.cluster != mine.cluster:
 		return fmt.Sprintf("it belongs to cluster %q, this node to %q", theirs.cluster, mine.cluster)
 	case theirs.nodes != mine.nodes:

@@ -48,6 +48,9 @@ type Config struct {
 	// The transport closes it. The node with the highest number needs none, but then its death is
 	// noticed only after GiveUp.
 	Listener net.Listener
+	// Channel is which of Channels channels of each peer's listener this one calls, from 0; see
+	// the function Channels. 0 or 1 Channels: peers have none.
+	Channel, Channels int
 	// Peers has the address of every node, by number ("host:port"); that of Self is not used.
 	Peers []string
 	// Cluster names the cluster, in at most MaxClusterBytes bytes. Nodes of other clusters are
@@ -122,6 +125,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("tcp: GiveUp is %v; it must be %v to %v", c.GiveUp, MinGiveUp, MaxGiveUp)
 	case len(c.Secret) != 0 && len(c.Secret) != SecretBytes:
 		return fmt.Errorf("tcp: Secret has %d bytes; it must have %d, or none", len(c.Secret), SecretBytes)
+	case c.Channels < 0 || c.Channels > MaxChannels || c.Channel < 0 || c.Channel >= max(c.Channels, 1):
+		return fmt.Errorf("tcp: channel %d of %d; there are at most %d", c.Channel, c.Channels, MaxChannels)
 	case c.Listener == nil && int(c.Self) < len(c.Peers)-1:
 		return fmt.Errorf("tcp: node %d of %d needs a listener, for the nodes with higher numbers", c.Self, len(c.Peers))
 	}

@@ -108,7 +108,7 @@ func newFake(t *testing.T, size int, configure ...func(*fake)) *fake {
 	f := &fake{
 		t: t, socket: fmt.Sprintf("@dsm-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")),
 		welcome: attach.Welcome{Version: attach.Version, Nodes: 1, Size: uint32(size), RegionBase: testBase, RegionBytes: testRegion,
-			PageBytes: testPage, HomeStripe: 1, Trap: "uffd", Transport: "fake"},
+			PageBytes: testPage, HomeStripe: 1, Reactors: 1, StripePages: 1, Trap: "uffd", Transport: "fake"},
 		names: make(map[string]*fakeName), locks: make(map[uint64]*fakeLock), barriers: make(map[uint64][]fakeArrival),
 		log: faultlog.NewRing(8, 5),
 	}

@@ -186,7 +186,7 @@ func TestJoinWithAStrangeDaemon(t *testing.T) {
 }
 
 func goodWelcome() attach.Welcome {
-	return attach.Welcome{Version: attach.Version, Nodes: 1, Size: 2, RegionBase: testBase, RegionBytes: testRegion, PageBytes: testPage, HomeStripe: 1, Trap: "uffd"}
+	return attach.Welcome{Version: attach.Version, Nodes: 1, Size: 2, RegionBase: testBase, RegionBytes: testRegion, PageBytes: testPage, HomeStripe: 1, Reactors: 1, StripePages: 1, Trap: "uffd"}
 }
 
 func TestJoinCanceled(t *testing.T) {

@@ -108,8 +108,9 @@ type mapping struct {
 // the node that alone has a file is lost, so do those that want pages of it.
 //
 // Errors: ErrFile (there is no such file, its length is no multiple of T's, or 0, an option does
-// not fit; it wraps an error of package os where there is one), ErrType, ErrMismatch (ranks differ,
-// or see Restore), ErrCheckpoint (see Restore), ErrNoSpace, ctx's, ErrNodeLost, ErrClosed, ErrLost.
+// not fit, daemons have several reactors; it wraps an error of package os where there is one),
+// ErrType, ErrMismatch (ranks differ, or see Restore), ErrCheckpoint (see Restore), ErrNoSpace,
+// ctx's, ErrNodeLost, ErrClosed, ErrLost.
 func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption) ([]T, error) {
 	f := &mapping{mapOptions: mapOptions{length: -1}, fd: -1, cluster: c}
 	for _, opt := range opts {
@@ -129,6 +130,9 @@ func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption)
 // mapped makes the memory, together with all ranks.
 func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocation, error) {
 	c := f.cluster
+	if err := mayUseFiles(c, ErrFile); err != nil {
+		return nil, err
+	}
 	if err := c.mapping.take(ctx, c.calls); err != nil {
 		return nil, err
 	}

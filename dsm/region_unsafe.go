@@ -13,6 +13,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/stripes"
 )
 
 // mapFixedNoreplace is MAP_FIXED_NOREPLACE (Linux 4.17): map at this address or fail with EEXIST.
@@ -23,7 +26,9 @@ const mapFixedNoreplace = 0x100000
 type region struct {
 	base  unsafe.Pointer
 	bytes uintptr
-	file  int // the daemon's memfd, owned
+	files []int // the daemon's memfds, of each reactor, owned
+	parts stripes.Division
+	page  uintptr // bytes of one
 	open  bool
 }
 
@@ -34,24 +39,34 @@ var reservations struct {
 	all        []*region
 }
 
-// reserve takes the addresses of the region, without access. It owns file, also when it fails.
-func reserve(base, bytes uint64, file int) (*region, error) {
-	r, err := reserveAddresses(base, bytes, file)
+// reserve takes the addresses of the region, without access. It owns the files, also when it fails.
+func reserve(w *attach.Welcome, files []int) (*region, error) {
+	r, err := reserveAddresses(w.RegionBase, w.RegionBytes, files)
 	if err != nil {
-		unix.Close(file)
+		closeAll(files)
+		return nil, err
 	}
-	return r, err
+	r.page, r.parts = uintptr(w.PageBytes), stripes.Of(w.StripePages, int(w.Reactors))
+	return r, nil
 }
 
-func reserveAddresses(base, bytes uint64, file int) (*region, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(file, &st); err != nil {
-		return nil, fmt.Errorf("the daemon's memory file: %w", os.NewSyscallError("fstat", err))
+func closeAll(files []int) {
+	for _, fd := range files {
+		unix.Close(fd)
 	}
-	if st.Size < 0 || uint64(st.Size) < bytes {
-		// A page beyond the end of the file raises SIGBUS, which would end the program without a
-		// word.
-		return nil, fmt.Errorf("the daemon's memory file has %d bytes, its region %d: the daemon is faulty", st.Size, bytes)
+}
+
+func reserveAddresses(base, bytes uint64, files []int) (*region, error) {
+	for _, file := range files {
+		var st unix.Stat_t
+		if err := unix.Fstat(file, &st); err != nil {
+			return nil, fmt.Errorf("the daemon's memory file: %w", os.NewSyscallError("fstat", err))
+		}
+		if st.Size < 0 || uint64(st.Size) < bytes {
+			// A page beyond the end of the file raises SIGBUS, which would end the program without
+			// a word.
+			return nil, fmt.Errorf("the daemon's memory file has %d bytes, its region %d: the daemon is faulty", st.Size, bytes)
+		}
 	}
 	if err := checkAddresses(base, bytes); err != nil {
 		return nil, err
@@ -70,7 +85,7 @@ func reserveAddresses(base, bytes uint64, file int) (*region, error) {
 	if err != nil {
 		return nil, reserveError(base, bytes, err)
 	}
-	r := &region{base: got, bytes: uintptr(bytes), file: file, open: true}
+	r := &region{base: got, bytes: uintptr(bytes), files: files, open: true}
 	reservations.all = append(reservations.all, r)
 	return r, nil
 }
@@ -165,12 +180,27 @@ func firstMapping(maps io.Reader, from, to uint64) string {
 // of the cluster.
 func (r *region) mapRun(offset, bytes uintptr) error {
 	addr := uintptr(r.base) + offset
-	if _, err := mmap(addr, bytes, unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_NORESERVE, r.file, offset); err != nil {
-		return fmt.Errorf("map %d bytes at %#x: %w", bytes, addr, os.NewSyscallError("mmap", err))
+	err := r.eachPart(addr, bytes, func(reactor int, addr, bytes uintptr) error {
+		_, err := mmap(addr, bytes, unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_NORESERVE, r.files[reactor], addr-uintptr(r.base))
+		return err
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("map %d bytes at %#x: %w", bytes, addr, os.NewSyscallError("mmap", err)), r.unmapRun(offset, bytes))
 	}
 	for _, advice := range [...]uintptr{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, addr, bytes, advice); errno != 0 {
 			return errors.Join(fmt.Errorf("set up %d bytes at %#x: %w", bytes, addr, os.NewSyscallError("madvise", errno)), r.unmapRun(offset, bytes))
+		}
+	}
+	return nil
+}
+
+// eachPart calls f for each part of a run that one reactor serves, until there is an error.
+func (r *region) eachPart(addr, bytes uintptr, f func(reactor int, addr, bytes uintptr) error) error {
+	first := (addr - uintptr(r.base)) / r.page
+	for at, n := range r.parts.Parts(uint64(first), uint64(bytes/r.page)) {
+		if err := f(r.parts.Of(at), uintptr(r.base)+uintptr(at)*r.page, uintptr(n)*r.page); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -189,7 +219,7 @@ func (r *region) unmapRun(offset, bytes uintptr) error {
 // retire takes all access away and closes the file. The addresses stay reserved.
 func (r *region) retire() error {
 	err := r.unmapRun(0, r.bytes)
-	unix.Close(r.file)
+	closeAll(r.files)
 	reservations.Lock()
 	defer reservations.Unlock()
 	r.open = false

@@ -502,11 +502,11 @@ func TestLostWithoutMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, 2)
 			p := f.join()
-			file := p.region.file
-			p.region.file = -1 // can't be mapped
+			file := p.region.files[0]
+			p.region.files[0] = -1 // can't be mapped
 			_, err := Alloc[int](within(t), p, "not mapped", 1)
 			wantError(t, err, unix.EBADF)
-			p.region.file = file
+			p.region.files[0] = file
 			errs := make(chan error, 3)
 			go func() { errs <- p.Barrier(context.Background()) }()
 			go func() { errs <- NewBarrier(p, "b", Parties(2), Team(2)).Wait(context.Background()) }()

@@ -31,7 +31,8 @@ type tracer struct {
 
 	// Of the goroutine that reads, and then of close:
 
-	place   uint64 // in the log
+	places  []uint64 // in the logs of the daemon's reactors
+	turn    int      // whose log is read next
 	detail  faultlog.Detail
 	windows *windows
 	samples samples
@@ -64,7 +65,10 @@ const (
 
 // openTracer begins to follow, if `dsmd run` wants a profile or pieces.
 func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (*tracer, error) {
-	t := &tracer{c: c, depth: traceDepth, stop: make(chan struct{}), lines: lines{}, place: faultlog.End}
+	t := &tracer{c: c, depth: traceDepth, stop: make(chan struct{}), lines: lines{}}
+	for range c.welcome.Reactors {
+		t.places = append(t.places, faultlog.End)
+	}
 	if os.Getenv(runstats.EnvTrace) != "" {
 		t.pieces, t.detail = pieces, faultlog.OfDepartures
 		if os.Getenv(runstats.EnvWords) != "" {
@@ -77,8 +81,10 @@ func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (
 	if t.pieces == nil && t.profile == nil {
 		return nil, nil
 	}
-	if _, _, err := t.readLog(ctx); err != nil { // from here on the daemon keeps one
-		return nil, err
+	for range t.places { // from here on the daemon keeps them
+		if _, _, err := t.readLog(ctx); err != nil {
+			return nil, err
+		}
 	}
 	t.windows = newWindows(
 		func(period uint64) (sampler, error) { return perf.Open(period) },
@@ -210,7 +216,9 @@ func (t *tracer) readSome(ctx context.Context) (log []byte, more, silent bool) {
 
 // readLog reads from the log, and goes on behind that the next time.
 func (t *tracer) readLog(ctx context.Context) (log []byte, more bool, err error) {
-	r, err := t.c.query(ctx, attach.Call{Op: attach.OpFaultLog, Object: t.place, Count: uint64(t.detail)})
+	reactor := t.turn
+	t.turn = (t.turn + 1) % len(t.places)
+	r, err := t.c.query(ctx, attach.Call{Op: attach.OpFaultLog, Object: t.places[reactor], Count: attach.FaultLogOf(reactor, uint8(t.detail))})
 	if err != nil {
 		return nil, false, failure("reading the log of faults", err)
 	}
@@ -218,8 +226,8 @@ func (t *tracer) readLog(ctx context.Context) (log []byte, more bool, err error)
 	if err != nil {
 		return nil, false, failure("reading the log of faults", err)
 	}
-	t.place = x.Next
-	return r.Payload, len(r.Payload) > faultlog.MaxBytes/2, nil
+	t.places[reactor] = x.Next
+	return r.Payload, len(r.Payload) > faultlog.MaxBytes/2 || t.turn != 0, nil
 }
 
 // match gives the faults to the profile, with their stacks, and returns the lines of those that

@@ -339,7 +339,7 @@ func TestLacksOnTheWay(t *testing.T) {
 		{windows{ways: []opener{nil}, err: errors.New("not allowed")}, "and not who has called it: not allowed"},
 		{windows{err: errors.New("not allowed")}, "no stacks in the profile: not allowed"},
 	} {
-		tracer := &tracer{c: c, profile: newProfiler(c), windows: &test.windows}
+		tracer := &tracer{c: c, places: []uint64{faultlog.End}, profile: newProfiler(c), windows: &test.windows}
 		tracer.read(t.Context())
 		var r runstats.Record
 		tracer.addProfile(&r)
@@ -358,7 +358,7 @@ func TestLogAfterSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	tracer := &tracer{c: c, pieces: w, windows: &windows{ways: []opener{nil}}, place: faultlog.End}
+	tracer := &tracer{c: c, places: []uint64{faultlog.End}, pieces: w, windows: &windows{ways: []opener{nil}}}
 	if _, _, err := tracer.readLog(t.Context()); err != nil { // two faults follow
 		t.Fatal(err)
 	}

@@ -12,8 +12,9 @@ import (
 // trap is how accesses to pages that are not here are caught in this process: a back end's side of
 // the program. The daemon says which one.
 type trap interface {
-	// handover is the descriptor that the daemon gets, and the frame that it comes with.
-	handover() (fd int, frame attach.Trap)
+	// handover is the descriptors that the daemon gets, one for each reactor, and the frame that
+	// they come with.
+	handover() (fds []int, frame attach.Trap)
 	// handedOver is called when the daemon has it.
 	handedOver()
 	// register puts a run under the trap that was just mapped without access. In a readOnly run a
@@ -41,7 +42,7 @@ const (
 )
 
 // openTrap opens the trap that the daemon wants.
-func openTrap(w *attach.Welcome) (trap, error) {
+func openTrap(w *attach.Welcome, r *region) (trap, error) {
 	if w.Trap == trapSigsegv {
 		t, err := sigsegv.Open(sigsegv.Config{Base: uintptr(w.RegionBase), Bytes: uintptr(w.RegionBytes), PageBytes: uintptr(w.PageBytes)})
 		if err != nil {
@@ -49,32 +50,44 @@ func openTrap(w *attach.Welcome) (trap, error) {
 		}
 		return segvTrap{t}, nil
 	}
-	fd, err := uffd.Open()
-	if err != nil {
+	t := uffdTrap{region: r}
+	for range w.Reactors {
+		fd, err := uffd.Open()
+		if err == nil {
+			t.fds = append(t.fds, fd)
+			continue
+		}
+		_ = t.close() // nothing was done by them
 		return nil, fmt.Errorf("%w: %w; or start the daemon with --trap sigsegv; `dsmd doctor` says what this machine allows", ErrNoTrap, err)
 	}
 	pages, err := uffd.OpenPagemap()
-	if err != nil {
-		pages = nil // the daemon knows, too
+	if err == nil { // else the daemon knows, too
+		t.pages = pages
 	}
-	return uffdTrap{fd, pages}, nil
+	return t, nil
 }
 
 // uffdTrap traps by userfaultfd: the kernel tells the daemon.
 type uffdTrap struct {
-	fd    *uffd.FD
-	pages *uffd.Pagemap // nil where there is none
+	region *region
+	fds    []*uffd.FD    // one for each reactor of the daemon
+	pages  *uffd.Pagemap // nil where there is none
 }
 
-func (t uffdTrap) handover() (int, attach.Trap) {
-	return t.fd.Sysfd(), attach.Trap{UserModeOnly: !t.fd.Mode().KernelFaults(), Features: uint64(t.fd.Features())}
-}
-func (t uffdTrap) handedOver() {} // its copy keeps the registrations alive
-func (t uffdTrap) register(addr, bytes uintptr, readOnly bool) error {
-	if readOnly {
-		return t.fd.RegisterReadOnly(addr, bytes)
+func (t uffdTrap) handover() (fds []int, frame attach.Trap) {
+	for _, fd := range t.fds {
+		fds = append(fds, fd.Sysfd())
 	}
-	return t.fd.Register(addr, bytes)
+	return fds, attach.Trap{UserModeOnly: !t.fds[0].Mode().KernelFaults(), Features: uint64(t.fds[0].Features())}
+}
+func (t uffdTrap) handedOver() {} // its copies keep the registrations alive
+func (t uffdTrap) register(addr, bytes uintptr, readOnly bool) error {
+	return t.region.eachPart(addr, bytes, func(reactor int, addr, bytes uintptr) error {
+		if readOnly {
+			return t.fds[reactor].RegisterReadOnly(addr, bytes)
+		}
+		return t.fds[reactor].Register(addr, bytes)
+	})
 }
 func (t uffdTrap) unregister(addr, bytes uintptr) error { return nil } // unmapping does it
 func (t uffdTrap) here(addr, bytes uintptr, write bool) bool {
@@ -85,17 +98,21 @@ func (t uffdTrap) retire()                     {}
 
 // The kernel wakes threads that still wait in the region: they fault again, now without the trap.
 func (t uffdTrap) close() error {
-	if t.pages == nil {
-		return t.fd.Close()
+	var errs []error
+	if t.pages != nil {
+		errs = append(errs, t.pages.Close())
 	}
-	return errors.Join(t.pages.Close(), t.fd.Close())
+	for _, fd := range t.fds {
+		errs = append(errs, fd.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // segvTrap traps by memory protection: a signal handler tells the daemon.
 type segvTrap struct{ t *sigsegv.Trap }
 
-func (t segvTrap) handover() (int, attach.Trap) {
-	return t.t.Handover(), attach.Trap{Sigsegv: true, UserModeOnly: true}
+func (t segvTrap) handover() ([]int, attach.Trap) {
+	return []int{t.t.Handover()}, attach.Trap{Sigsegv: true, UserModeOnly: true}
 }
 func (t segvTrap) handedOver() { t.t.HandedOver() }
 func (t segvTrap) register(addr, bytes uintptr, readOnly bool) error {

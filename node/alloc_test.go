@@ -158,7 +158,7 @@ func newPair(t testing.TB) *pair {
 		if err := cfg.setDefaults(); err != nil {
 			t.Fatal(err)
 		}
-		n, err := assemble(cfg, &bareTable{fds[0]}, &network{Transport: &ringNet{self: transport.NodeID(i), in: lines[0], out: lines[1], fd: fds[1]}})
+		n, err := assemble(cfg, lone(), &bareTable{fds[0]}, &network{Transport: &ringNet{self: transport.NodeID(i), in: lines[0], out: lines[1], fd: fds[1]}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func newPair(t testing.TB) *pair {
 
 // withoutHolds has a node that has not begun keep no page for itself.
 func withoutHolds(n *Node) {
-	r := rules(&n.cfg, testPages)
+	r := rules(&n.cfg, lone(), testPages)
 	r.Hold = 0
 	n.drive.engine = protocol.New(r)
 }

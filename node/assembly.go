@@ -13,15 +13,16 @@ import (
 )
 
 // rules are the engine's configuration.
-func rules(cfg *Config, pages uint64) protocol.Config {
+func rules(cfg *Config, s *partition, pages uint64) protocol.Config {
 	return protocol.Config{
+		Partition: s.number, Partitions: s.division.Partitions(),
 		Self: protocol.NodeID(cfg.Self), Nodes: cfg.Nodes, Pages: pages, HomeStripe: HomeStripe,
 		Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(MaxHold.Microseconds()), Outside: cfg.Rejoin,
 	}
 }
 
 // assemble puts a node together from its parts.
-func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) {
+func assemble(cfg Config, s *partition, table pagetable.Table, peers *network) (*Node, error) {
 	store, is := table.(*backing.Table)
 	if !is {
 		var err error
@@ -30,7 +31,7 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 		}
 	}
 	n := &Node{
-		cfg: cfg, log: cfg.Log, choice: pagetable.Choice{Trap: pagetable.TrapUffd}, net: peers,
+		cfg: cfg, log: cfg.Log, choice: pagetable.Choice{Trap: pagetable.TrapUffd}, net: peers, partition: s,
 		clock: &clock{start: time.Now()}, news: &news{},
 	}
 	n.members = newMembers(&n.cfg)
@@ -38,7 +39,9 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 	if err := n.meter.stages.begin(n.clock.start); err != nil {
 		return nil, err
 	}
-	n.meter.count.members.Store(int64(cfg.Nodes))
+	if s.number == 0 { // what the others count is added to it
+		n.meter.count.members.Store(int64(cfg.Nodes))
+	}
 	if err := n.openDescriptors(); err != nil {
 		return nil, err
 	}
@@ -52,10 +55,10 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 // build makes the parts of a node. Most of them know the driver, which knows most of them: so each
 // of the functions below fills in what those before it had to leave open.
 func (n *Node) build(store *backing.Table) {
-	n.meter = newMeter(n.clock, n.net, n.cfg.Stages)
+	n.meter = newMeter(n.clock, n.net, n.cfg.Stages, n.partition)
 	n.end = &ending{log: n.log, clock: n.clock, farewell: farewell}
 	out := &outbox{net: n.net, meter: n.meter, end: n.end, log: n.log, survives: n.cfg.Survive}
-	n.drive = &driver{engine: protocol.New(rules(&n.cfg, store.Pages())), clock: n.clock, exec: newExecutor(store, out)}
+	n.drive = &driver{engine: protocol.New(rules(&n.cfg, n.partition, store.Pages())), clock: n.clock, exec: newExecutor(store, out), partition: n.partition}
 	q := &quorum{}
 	n.buildMemory(q)
 	n.buildFiles(out)
@@ -107,7 +110,7 @@ func (n *Node) buildPrograms(q *quorum, out *outbox) {
 		drive: d, meter: n.meter, log: n.log, quorum: q, intake: n.intake, names: nodeNames(n.cfg.Peers),
 		survives: n.cfg.Survive, open: map[protocol.Ticket]openCall{},
 		budgets: &budgets{
-			pageBytes: uint64(d.exec.table.PageBytes()), own: n.cfg.Memory, self: self,
+			pageBytes: uint64(d.exec.table.PageBytes()), own: n.cfg.Memory, self: self, partitions: uint64(n.partition.division.Partitions()),
 			nodes: n.members.stayers, of: n.net.memory,
 		},
 	}
@@ -117,6 +120,7 @@ func (n *Node) buildPrograms(q *quorum, out *outbox) {
 		losses: n.losses, usage: n.usage, saver: n.saver, origins: n.origins, members: n.members,
 		byID: map[protocol.ClientID]*program{},
 	}
+	n.programs.replies.unpin = spread{n.programs}.unpinAll
 	n.programs.inquiries = &inquiries{
 		self: self, drive: d, out: out, log: n.log, programs: n.programs, peers: n.members.stayers,
 		open: map[uint32]*inquiry{}, overdue: overdue{logged: map[pagetable.Page]bool{}},
@@ -144,7 +148,7 @@ func (n *Node) buildLoop(out *outbox) {
 		},
 		intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, usage: n.usage, saver: n.saver,
 		programs: n.programs, members: n.members, news: n.news,
-		spin: newSpinner(n.cfg.Core.Spin, n.cfg.Self), events: make([]pagetable.Event, faultsPerTurn),
+		spin: newSpinner(n.cfg.Core.Spin, n.cfg.Self+n.partition.number), events: make([]pagetable.Event, faultsPerTurn),
 		moveCore: netio.ChangeCore, priority: priority{rests: &n.meter.count.rests},
 	}
 	n.programs.priority = &n.loop.priority

@@ -19,10 +19,11 @@ const mostNamed = 8
 
 // budgets know for how many pages the nodes have room, all together.
 type budgets struct {
-	pageBytes uint64
-	own       Memory
-	self      protocol.NodeID
-	nodes     func() []protocol.NodeID // that are there
+	pageBytes  uint64
+	own        Memory
+	self       protocol.NodeID
+	nodes      func() []protocol.NodeID // that are there
+	partitions uint64                   // each says its own share
 	// of is for how many bytes of pages another node has room; nil: nobody knows.
 	of func(transport.NodeID) uint64
 }
@@ -51,14 +52,17 @@ func (b *budgets) refuse(pages uint64) (why string) {
 }
 
 func (b *budgets) room(n protocol.NodeID) uint64 {
+	bound := uint64(noBound)
 	switch {
 	case n == b.self:
-		return b.own.bound()
-	case b.of == nil:
-		return noBound
-	default:
-		return b.of(transport.NodeID(n))
+		bound = b.own.bound()
+	case b.of != nil:
+		bound = b.of(transport.NodeID(n))
 	}
+	if bound > noBound/max(b.partitions, 1) {
+		return noBound
+	}
+	return bound * max(b.partitions, 1)
 }
 
 // bound is for how many bytes of pages there is room, on a disk or in memory.

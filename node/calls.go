@@ -85,8 +85,10 @@ func (k *calls) ask(p *program, c *attach.Call) {
 	open := false
 	switch c.Op {
 	case attach.OpAcquire, attach.OpRepair, attach.OpTry:
+		k.synchronised()
 		open = k.askLock(p, c, &ev)
 	case attach.OpArrive:
+		k.synchronised()
 		open = k.askBarrier(p, c, &ev)
 	case attach.OpCommit:
 		k.meter.count.commits.Add(1)
@@ -309,8 +311,7 @@ func (k *calls) answer(c *openCall, f *protocol.Effect) {
 	}
 	c.p.answer(&r)
 	if f.Status == protocol.StatusOK && c.place != 0 {
-		k.intake.causes.Cue()
-		k.intake.predictor.goesOn(c.p.id, c.place)
+		k.intake.goesOn(c.p.id, c.place)
 	}
 }
 
@@ -322,6 +323,7 @@ func (k *calls) noteExtent(f *protocol.Effect, name string) {
 	}
 	if first, count, err := protocol.DecodeRun(f.Payload); err == nil {
 		k.intake.extents.Add(pagetable.Page(first), count, name)
+		k.drive.partition.tellOthers(func(o *Node) { o.intake.extents.Add(pagetable.Page(first), count, name) })
 	}
 }
 

@@ -134,7 +134,7 @@ func (c *cluster) startNode(i int, s setup) *member {
 		table = s.table(i, table)
 	}
 	var err error
-	if m.node, err = assemble(cfg, table, &network{Transport: peers}); err != nil {
+	if m.node, err = assemble(cfg, lone(), table, &network{Transport: peers}); err != nil {
 		c.Fatal(err)
 	}
 	// tests that want these to be over say so
@@ -706,3 +706,6 @@ func (c *cluster) pageAt(home, index int) pagetable.Page {
 
 // simDelays are delays of up to some polls.
 func simDelays(seed uint64) sim.Options { return sim.Options{Seed: seed, MaxDelay: 30} }
+
+// lone is the place of a reactor that is its daemon's only one.
+func lone() *partition { return &partition{latency: newHistograms()} }

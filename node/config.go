@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"dsmd/internal/attach"
+	"dsmd/internal/stripes"
 	"dsmd/pagetable"
 	"dsmd/protocol"
 	"dsmd/transport"
@@ -85,9 +87,43 @@ type Config struct {
 	Metrics  prometheus.Registerer
 }
 
-// Core is how the reactor shares its core with programs.
+// MaxReactors bounds Config.Reactors.
+const MaxReactors = attach.MaxReactors
+
+// checkReactors tells what does not go together with several reactors.
+func (c *Config) checkReactors() error {
+	with := ""
+	switch {
+	case c.Core.Reactors < 0 || c.Core.Reactors > MaxReactors:
+		return fmt.Errorf("node: %d reactors; there are 1 to %d", c.Core.Reactors, MaxReactors)
+	case c.Core.Reactors <= 1:
+		return nil
+	case c.Survive:
+		with = "survives the loss of nodes (--survive)"
+	case c.Stages != nil:
+		with = "records the stages of faults (--stages)"
+	case c.Network.Emulated.IsOn():
+		with = "emulates a network (--emulate-latency, --emulate-bandwidth)"
+	case c.Trap == pagetable.TrapSigsegv:
+		with = "traps by sigsegv (--trap)"
+	case c.Memory.Bytes != 0 && c.Memory.Bytes/uint64(c.Core.Reactors) < MinMemoryBytes:
+		return fmt.Errorf("node: room for %d bytes of pages, divided among %d reactors; each has at least %d (4 MiB)",
+			c.Memory.Bytes, c.Core.Reactors, MinMemoryBytes)
+	default:
+		return nil
+	}
+	return fmt.Errorf("node: %d reactors, and a daemon that %s has one; give --reactors 1 on all nodes", c.Core.Reactors, with)
+}
+
+// Core is how a daemon shares cores with programs.
 type Core struct {
-	Spin time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
+	// Reactors is how many threads serve faults, each for some of the pages; 0: 1. It is the same
+	// on all nodes. Not everything goes together with more than one, see checkReactors.
+	Reactors int
+	// StripePages is how many pages in a row one reactor serves, the same on all nodes; 0: as many
+	// as suit the region.
+	StripePages uint32
+	Spin        time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
 	// Priority is that of the reactor over programs that compute. One of PriorityNames; "": "auto".
 	Priority string
 }
@@ -131,6 +167,9 @@ func (c *Config) setDefaults() error {
 	if c.RegionBase == 0 {
 		c.RegionBase = DefaultRegionBase
 	}
+	if c.Core.StripePages == 0 {
+		c.Core.StripePages = stripes.Pages(c.RegionBytes / uint64(os.Getpagesize()))
+	}
 	if c.Hold == 0 {
 		c.Hold = DefaultHold
 	}
@@ -172,5 +211,5 @@ func (c *Config) setDefaults() error {
 	case c.Socket == nil:
 		return errors.New("node: no socket for programs to attach at")
 	}
-	return nil
+	return c.checkReactors()
 }

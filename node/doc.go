@@ -27,6 +27,8 @@
 //	news      what other goroutines tell the reactor
 //	ending    why and when the node ends
 //	meter     counters, histograms, stages
+//	partition which pages are this reactor's, and what the daemon's other reactors are told (spread:
+//	          of programs, and the calls in which they have a part)
 //
 // A fault goes from the loop to the intake, which may park it. The intake asks for what the thread
 // will touch next, then for the page itself, which the driver lets the engine decide. The effects

@@ -34,8 +34,12 @@ type door struct {
 // turned away: it would keep the reactor awake for as long as the program waits.
 const doorPause = 100 * time.Millisecond
 
-// newDoor makes a door, which is closed until open is called.
+// newDoor makes a door, which is closed until open is called. That of a reactor that does not lead
+// has no socket, and is never opened.
 func newDoor(poller *netio.Poller, socket *net.UnixListener) (*door, error) {
+	if socket == nil {
+		return &door{poller: poller, fd: -1, spare: -1}, nil
+	}
 	fd, err := detachListener(socket)
 	if err != nil {
 		return nil, fmt.Errorf("node: the socket for programs: %w", err)
@@ -76,7 +80,9 @@ func (d *door) open() error {
 
 func (d *door) close() {
 	d.closeSpare()
-	unix.Close(d.fd)
+	if d.fd >= 0 {
+		unix.Close(d.fd)
+	}
 }
 
 // openSpare sets a descriptor aside for acceptSpare. If there is none, the next acceptSpare does
@@ -236,6 +242,6 @@ func (s *programs) turnAway(p *program, reason string) {
 // sendAway tells a program that was not added why, and parts with it.
 func sendAway(p *program, reason string) {
 	// A fresh socket takes one small frame; if not, the program sees the end of the connection.
-	_, _ = attach.Send(p.fd, attach.AppendRefuse(nil, &attach.Refuse{Code: attach.RefuseOther, Reason: reason}), -1)
+	_, _ = attach.Send(p.fd, attach.AppendRefuse(nil, &attach.Refuse{Code: attach.RefuseOther, Reason: reason}))
 	p.close()
 }

@@ -31,9 +31,10 @@ type driver struct {
 	origins *origins
 	storage *storage
 
-	leases  timers            // that end
-	effects []protocol.Effect // to be carried out, in order
-	done    int               // of effects: how many were; 0 unless drain is at work
+	partition *partition
+	leases    timers            // that end
+	effects   []protocol.Effect // to be carried out, in order
+	done      int               // of effects: how many were; 0 unless drain is at work
 }
 
 // effectOf names the effect that an operation carries out.
@@ -165,6 +166,8 @@ func (d *driver) carryOut(f *protocol.Effect) {
 		d.room.declined(f)
 	case protocol.EffectHandedOver:
 		d.members.leaving.handedOver(uint32(f.Count))
+	case protocol.EffectFreePhase:
+		d.freePhase(f)
 	case protocol.EffectReject:
 		m := &f.Message
 		d.exec.out.expel(transport.NodeID(m.From), fmt.Errorf("node: node %d broke the protocol with %v for %v: %s", m.From, m.Kind, m.Object, f.Reason))

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"sync/atomic"
+
 	"dsmd/internal/attach"
 	"dsmd/node/readahead"
 	"dsmd/pagetable"
@@ -49,7 +51,7 @@ func newFetcher(t *intake) *fetcher {
 
 // start begins a Prefetch call.
 func (g *fetcher) start(p *program, c *attach.Call) {
-	g.meter.count.prefetches.Add(1)
+	g.count(p, &g.meter.count.prefetches)
 	g.begin(p, c)
 }
 
@@ -57,27 +59,47 @@ func (g *fetcher) start(p *program, c *attach.Call) {
 // ascending, and fetches again what was lost meanwhile. As all do it in that order, none waits for
 // one that waits for it.
 func (g *fetcher) startPin(p *program, c *attach.Call) {
-	g.meter.count.pins.Add(1)
+	g.count(p, &g.meter.count.pins)
 	// It may have more pinned than it could now, for a bound can be lowered.
-	if c.Count > uint64(max(g.intake.room.pinnable()-p.pinned, 0)) {
+	pages, ok := g.pagesOf(c)
+	if !ok {
+		pages = int(min(c.Count, maxPinned+1))
+	}
+	if pages > max(g.intake.room.pinnable()-p.pinned, 0) {
 		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
 		return
 	}
-	g.meter.count.prefetches.Add(1)
+	g.count(p, &g.meter.count.prefetches)
 	if f := g.begin(p, c); f != nil {
 		f.pin = &pin{first: f.next, held: f.next, end: f.end, access: f.access}
-		p.pinned += int(c.Count)
+		p.pinned += pages
 		g.pins.open = append(g.pins.open, f.pin)
 	}
 }
 
+// count counts a call, once where several reactors have a part in it.
+func (g *fetcher) count(p *program, calls *atomic.Uint64) {
+	if p.relay == nil {
+		calls.Add(1)
+	}
+}
+
+// pagesOf is how many of the pages of a call this reactor serves; false: not all are of the region.
+func (g *fetcher) pagesOf(c *attach.Call) (pages int, ok bool) {
+	if all := g.drive.exec.table.Pages(); c.Object >= all || c.Count > all-c.Object {
+		return 0, false
+	}
+	return g.drive.partition.pages(pagetable.Page(c.Object), pagetable.Page(c.Object+c.Count)), true
+}
+
 func (g *fetcher) begin(p *program, c *attach.Call) *fetch {
-	if pages := g.drive.exec.table.Pages(); c.Object >= pages || c.Count > pages-c.Object {
+	if _, ok := g.pagesOf(c); !ok {
 		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusUnknown})
 		return nil
 	}
+	partition := g.drive.partition
 	f := &fetch{p: p, ticket: c.Ticket, access: protocol.Access(c.Access),
-		next: pagetable.Page(c.Object), end: pagetable.Page(c.Object + c.Count)}
+		next: partition.next(pagetable.Page(c.Object)), end: pagetable.Page(c.Object + c.Count)}
 	p.fetches[c.Ticket] = f
 	g.goOn(f)
 	return f
@@ -127,7 +149,7 @@ func (g *fetcher) fill(f *fetch) {
 			return
 		}
 		page := f.next
-		f.next++
+		f.next = g.drive.partition.next(page + 1)
 		if g.drive.engine.Access(protocol.PageObject(uint64(page))) >= f.access && !g.intake.room.isSpilled(page) {
 			g.intake.room.used(page) // room for the others is not made at its cost
 			continue

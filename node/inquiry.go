@@ -50,6 +50,14 @@ type errand struct {
 	number uint32 // that node's
 	asked  []*program
 	until  time.Duration
+	// elsewhere is for which pages threads wait at the other reactors.
+	elsewhere map[protocol.ClientID]pageWaiting
+}
+
+// pageWaiting is for which pages threads of a program wait, and how many have for long.
+type pageWaiting struct {
+	list    []attach.PageWait
+	blocked uint32
 }
 
 // departure is a rank that has left.
@@ -126,14 +134,50 @@ func (q *inquiries) frame(from transport.NodeID, frame []byte, payload transport
 
 // start asks the programs of a job for a node.
 func (q *inquiries) start(node protocol.NodeID, number uint32, watcher int32, job string) {
-	e := &errand{node: node, number: number, until: q.drive.clock.now + answerWithin}
+	q.withElsewhere(func(elsewhere map[protocol.ClientID]pageWaiting) {
+		q.askAll(&errand{node: node, number: number, until: q.drive.clock.now + answerWithin, elsewhere: elsewhere}, watcher, job)
+	})
+}
+
+// withElsewhere calls then with for which pages threads of each program wait at other reactors.
+func (q *inquiries) withElsewhere(then func(map[protocol.ClientID]pageWaiting)) {
+	gather(q.drive.partition, func(o *Node) map[protocol.ClientID]pageWaiting {
+		all := map[protocol.ClientID]pageWaiting{}
+		for id, p := range o.programs.byID {
+			all[id] = o.programs.inquiries.pagesOf(p)
+		}
+		return all
+	}, func(said []map[protocol.ClientID]pageWaiting) {
+		all := map[protocol.ClientID]pageWaiting{}
+		for _, x := range said {
+			for id, w := range x {
+				all[id] = all[id].with(w)
+			}
+		}
+		then(all)
+	})
+}
+
+// with adds what is waited for at another reactor.
+func (w pageWaiting) with(x pageWaiting) pageWaiting {
+	w.list = append(slices.Clone(w.list), x.list...)
+	slices.SortFunc(w.list, func(a, b attach.PageWait) int {
+		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Page, b.Page))
+	})
+	w.list = w.list[:min(len(w.list), attach.MaxPageWaits)]
+	w.blocked += x.blocked
+	return w
+}
+
+// askAll asks the programs of a job for an errand.
+func (q *inquiries) askAll(e *errand, watcher int32, job string) {
 	for _, p := range q.programs.byID {
 		switch {
 		case !p.ranked || p.job != job:
 		case len(q.errands) < maxErrands && p.line.ask(watcher):
 			e.asked = append(e.asked, p)
 		default:
-			q.report(e, q.statement(p, attach.Silent, nil))
+			q.report(e, q.statement(e, p, attach.Silent, nil))
 		}
 	}
 	for _, d := range q.left {
@@ -149,9 +193,9 @@ func (q *inquiries) start(node protocol.NodeID, number uint32, watcher int32, jo
 }
 
 // statement is what is known of a program.
-func (q *inquiries) statement(p *program, presence attach.Presence, body []byte) attach.Statement {
-	pages, _ := q.pagesOf(p)
-	return attach.Statement{Rank: p.rank, Presence: presence, Pages: pages, Body: body}
+func (q *inquiries) statement(e *errand, p *program, presence attach.Presence, body []byte) attach.Statement {
+	pages := q.pagesOf(p).with(e.elsewhere[p.id])
+	return attach.Statement{Rank: p.rank, Presence: presence, Pages: pages.list, Body: body}
 }
 
 // answered takes what a program says of itself.
@@ -159,17 +203,17 @@ func (q *inquiries) answered(p *program, t *attach.Tell) {
 	if !p.line.answers(t.Ticket) {
 		return
 	}
-	q.settle(p, q.statement(p, attach.Answers, t.Body))
+	q.settle(p, func(e *errand) attach.Statement { return q.statement(e, p, attach.Answers, t.Body) })
 }
 
 // settle tells all who wait for a program's answer.
-func (q *inquiries) settle(p *program, s attach.Statement) {
+func (q *inquiries) settle(p *program, says func(*errand) attach.Statement) {
 	q.errands = slices.DeleteFunc(q.errands, func(e *errand) bool {
 		i := slices.Index(e.asked, p)
 		if i < 0 {
 			return false
 		}
-		q.report(e, s)
+		q.report(e, says(e))
 		if e.asked = slices.Delete(e.asked, i, i+1); len(e.asked) == 0 {
 			q.send(e, &attach.Tell{Last: true})
 		}
@@ -225,7 +269,7 @@ func (q *inquiries) tick() (busy bool) {
 			}
 			busy = true
 			for _, p := range e.asked {
-				q.report(e, q.statement(p, attach.Silent, nil))
+				q.report(e, q.statement(e, p, attach.Silent, nil))
 			}
 			e.asked = nil
 			q.send(e, &attach.Tell{Last: true})
@@ -271,7 +315,7 @@ func (q *inquiries) dropProgram(p *program) {
 			delete(q.open, number)
 		}
 	}
-	q.settle(p, attach.Statement{Rank: p.rank, Presence: attach.Left})
+	q.settle(p, func(*errand) attach.Statement { return attach.Statement{Rank: p.rank, Presence: attach.Left} })
 	if p.ranked {
 		if len(q.left) >= maxDepartures {
 			q.left = q.left[1:]
@@ -291,30 +335,30 @@ func (q *inquiries) stacks(observer *program, c *attach.Call) error {
 		return err
 	}
 	p := q.programs.any(func(p *program) bool { return p.ranked && uint64(p.pid) == c.Count })
-	var statement attach.Statement
-	var blocked uint32
-	if p != nil {
-		statement = q.statement(p, attach.Answers, nil)
-		_, blocked = q.pagesOf(p)
-	}
-	asked := p != nil && p.line.askStacks(blocked, fd)
-	observer.files.closer.close(fd)
-	switch {
-	case p == nil:
+	if p == nil {
+		observer.files.closer.close(fd)
 		observer.refuseCall(c, fmt.Errorf("no program of process %d is attached", c.Count))
 		return nil
-	case !asked:
-		statement.Presence = attach.Silent
 	}
-	statement.Node = uint32(q.self)
-	observer.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendTellBody(nil, &attach.Tell{Statement: statement})})
+	ticket := c.Ticket
+	q.withElsewhere(func(elsewhere map[protocol.ClientID]pageWaiting) {
+		waits := q.pagesOf(p).with(elsewhere[p.id])
+		statement := attach.Statement{Node: uint32(q.self), Rank: p.rank, Presence: attach.Answers, Pages: waits.list}
+		if !p.line.askStacks(waits.blocked, fd) {
+			statement.Presence = attach.Silent
+		}
+		observer.files.closer.close(fd)
+		if q.programs.byID[observer.id] == observer {
+			observer.answer(&attach.Reply{Ticket: ticket, Payload: attach.AppendTellBody(nil, &attach.Tell{Statement: statement})})
+		}
+	})
 	return nil
 }
 
 // pagesOf is the pages for which threads of a program wait, those for which they wait longest, and
 // for how many they have waited for long. How many threads that are, nobody knows: the Go runtime
 // may take a goroutine that waits for a page to another thread, where it faults again.
-func (q *inquiries) pagesOf(p *program) (list []attach.PageWait, blocked uint32) {
+func (q *inquiries) pagesOf(p *program) (x pageWaiting) {
 	const long = 100 * time.Millisecond
 	since := map[pagetable.Page]time.Duration{}
 	for page, w := range q.waits().all() {
@@ -325,21 +369,18 @@ func (q *inquiries) pagesOf(p *program) (list []attach.PageWait, blocked uint32)
 	for page, first := range since {
 		waited := q.drive.clock.now - first
 		if waited >= long {
-			blocked++
+			x.blocked++
 		}
-		list = append(list, attach.PageWait{Page: uint64(page), Waited: waited})
+		x.list = append(x.list, attach.PageWait{Page: uint64(page), Waited: waited})
 	}
-	slices.SortFunc(list, func(a, b attach.PageWait) int {
-		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Page, b.Page))
-	})
-	list = list[:min(len(list), attach.MaxPageWaits)]
-	for i := range list {
-		w := &list[i]
+	x = pageWaiting{}.with(x)
+	for i := range x.list {
+		w := &x.list[i]
 		page := pagetable.Page(w.Page)
 		progress, from := q.programs.intake.progressOf(page)
 		w.Memory, w.From, w.Stage = plainName(q.programs.intake.extents.Of(page).Name), uint32(from), progress.stage()
 	}
-	return list, blocked
+	return x
 }
 
 // overdue is the pages for which threads have waited for very long, and what was logged of it.

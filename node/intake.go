@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,6 +59,8 @@ const maxParked = 1 << 16
 
 var errManyThreads = fmt.Errorf("more than %d of its threads wait for pages that may not be asked for yet", maxParked)
 
+var errForeignPage = errors.New("it has put a page under the trap of a reactor that does not serve it")
+
 func newIntake(d *driver, p *pins, q *quorum, predict bool) *intake {
 	t := &intake{drive: d, meter: d.exec.meter, quorum: q, pins: p,
 		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parker]*pagetable.Event{},
@@ -74,6 +77,12 @@ func (t *intake) fault(ev *pagetable.Event) { t.take(ev, false) }
 
 // take deals with a fault, which may have been parked, and is noted then.
 func (t *intake) take(ev *pagetable.Event, wasParked bool) {
+	if !t.drive.partition.has(ev.Page) {
+		if p := t.pins.programs.byID[protocol.ClientID(ev.Proc)]; p != nil {
+			p.cutOff(errForeignPage)
+		}
+		return
+	}
 	t.predictor.follow() // cues that came before
 	if t.pins.settles(ev) {
 		if wasParked && !t.isParked(ev.Page) {
@@ -261,7 +270,7 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (rea
 	if s.Window == 0 && access == protocol.Write {
 		t.askNeighbours(ev)
 	}
-	within, window := t.extents.Of(ev.Page), s.Window
+	within, window := t.within(ev.Page), s.Window
 	reach.Stride, reach.Access = int16(s.Stride()), access
 	if t.drive.origins.find(ev.Page) != nil {
 		window *= fromFiles
@@ -291,6 +300,15 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (rea
 	return reach
 }
 
+// within is the pages around one that may be asked for with it: of the same allocation, and of this
+// reactor.
+func (t *intake) within(page pagetable.Page) readahead.Extent {
+	x, d := t.extents.Of(page), t.drive.partition.division
+	x.First = max(x.First, pagetable.Page(d.Start(uint64(page))))
+	x.End = min(x.End, pagetable.Page(d.End(uint64(page))))
+	return x
+}
+
 // fromFiles is how many times as many pages are asked for ahead where they may have to come from a
 // disk, which takes longer, and has more of them at a time.
 const fromFiles = 4
@@ -309,7 +327,7 @@ func (t *intake) askNeighbours(ev *pagetable.Event) {
 	if fresh {
 		t.meter.count.groupLeases.Add(1)
 	}
-	x := t.extents.Of(ev.Page)
+	x := t.within(ev.Page)
 	for page := max(first, x.First); page < min(end, x.End); page++ {
 		id := protocol.PageObject(uint64(page))
 		if page == ev.Page || engine.Access(id) == protocol.Write || engine.Waiting(id) || !t.mayGuess() {

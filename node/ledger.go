@@ -21,8 +21,9 @@ type ledger struct {
 	// mu is held for as long as it takes to sort the entries. The reactor needs it for a new name.
 	mu      sync.Mutex
 	entries map[awaited]*entry
-	// others is what no scrape shows under a name of its own; guarded by mu.
-	others [attach.WaitKinds]costs
+	// hidden is what no scrape shows under a name of its own; guarded by mu.
+	hidden [attach.WaitKinds]costs
+	others []*ledger // of the reactors that this one's leads
 }
 
 // awaited is what threads wait for.
@@ -120,7 +121,7 @@ func (l *ledger) prune() bool {
 	idle = idle[:min(len(idle), maxEntries/2)]
 	for _, what := range idle {
 		e := l.entries[what]
-		l.others[what.kind] = l.others[what.kind].plus(e.now().minus(e.seen))
+		l.hidden[what.kind] = l.hidden[what.kind].plus(e.now().minus(e.seen))
 		delete(l.entries, what)
 	}
 	return len(idle) > 0

@@ -33,7 +33,13 @@ func (l *ledger) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. Scrapes may overlap.
 func (l *ledger) Collect(to chan<- prometheus.Metric) {
-	for x, c := range l.series() {
+	all := l.series()
+	for _, o := range l.others {
+		for x, c := range o.series() {
+			all[x] = all[x].plus(c)
+		}
+	}
+	for x, c := range all {
 		send := func(d *prometheus.Desc, value float64, labels ...string) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
 		}
@@ -80,14 +86,14 @@ func (l *ledger) series() map[series]costs {
 		since := v.sum.minus(v.seen)
 		v.seen = v.sum
 		if shown[v.what.kind]++; shown[v.what.kind] > mostSeries {
-			l.others[v.what.kind] = l.others[v.what.kind].plus(since)
+			l.hidden[v.what.kind] = l.hidden[v.what.kind].plus(since)
 			v.hidden = v.hidden.plus(since)
 			continue
 		}
 		x := seriesOf(v.what) // names that differ where they are no text are one
 		list[x] = list[x].plus(v.sum.minus(v.hidden))
 	}
-	for kind, c := range l.others {
+	for kind, c := range l.hidden {
 		x := series{kind: attach.WaitKind(kind), name: othersName}
 		list[x] = list[x].plus(c).plus(l.nameless[kind].now())
 	}

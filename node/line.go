@@ -107,7 +107,7 @@ func (l *line) send(frame []byte) {
 
 func (l *line) writeOut() {
 	for len(l.out) > 0 {
-		sent, err := attach.Send(l.fd, l.out, -1)
+		sent, err := attach.Send(l.fd, l.out)
 		if errors.Is(err, unix.EAGAIN) {
 			break
 		}

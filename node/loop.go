@@ -107,7 +107,7 @@ func (l *loop) run() {
 
 // isDue is whether there is something to do, or soon, for which no descriptor calls.
 func (l *loop) isDue(now time.Duration) bool {
-	return l.drive.leases.soon(now) || l.fetcher.canGoOn() || l.intake.canLetIn() || l.intake.predictor.isDue() || l.room.isDue() ||
+	return l.news.some.Load() || l.drive.leases.soon(now) || l.fetcher.canGoOn() || l.intake.canLetIn() || l.intake.predictor.isDue() || l.room.isDue() ||
 		l.usage.isDue() || l.saver.isDue() || l.saver.table.Due()
 }
 
@@ -123,7 +123,8 @@ func (l *loop) changeCore() {
 // look looks at calls on control pages, faults, frames and timers, with check also at everything
 // else, and deals with what is there. It returns whether anything was.
 func (l *loop) look(check bool) bool {
-	busy := l.programs.pollBoxes()
+	busy := l.obey() // first: what another reactor knows may be about what comes next
+	busy = l.programs.pollBoxes() || busy
 	if l.programs.trapped > 0 || l.saver.table.Due() { // without a program there are no faults
 		busy = l.pollTable() || busy
 	}
@@ -149,6 +150,9 @@ func (l *loop) look(check bool) bool {
 		l.out.hurry()
 	}
 	l.out.flush()
+	if l.drive.partition.number > 0 {
+		l.drive.noteLease()
+	}
 	return busy
 }
 
@@ -173,6 +177,7 @@ func (l *loop) sleep() {
 	l.priority.wakes(l.clock.now)
 	l.programs.watchBoxes()
 	l.spin.Slept(l.clock.now - before)
+	l.obey()
 	l.serveReady(ready)
 	l.fireTimers()
 	l.members.tick()
@@ -267,6 +272,7 @@ func (l *loop) serveReady(ready int) (busy bool) {
 			busy = l.programs.accept() || busy
 		case tokenWake:
 			l.hear()
+			busy = l.obey() || busy // the descriptor will not tell of these again
 		case tokenDisk:
 			l.saver.heard()
 			busy = true
@@ -285,6 +291,18 @@ func (l *loop) serveReady(ready int) (busy bool) {
 		}
 	}
 	return busy
+}
+
+// obey does what the daemon's other reactors want, and returns whether that was anything.
+func (l *loop) obey() bool {
+	if !l.news.some.Load() {
+		return false
+	}
+	for _, f := range l.news.told() {
+		f()
+	}
+	l.drive.end()
+	return true
 }
 
 // hear deals with what other goroutines have to tell.

@@ -38,11 +38,17 @@ type meter struct {
 	tolls      tolls
 	log        faultLog
 	registered []prometheus.Collector
+	others     []*meter // of the reactors that this one leads
 }
 
-func newMeter(c *clock, net *network, stages *StageLog) *meter {
+func newMeter(c *clock, net *network, stages *StageLog, s *partition) *meter {
 	waits := newPageWaits()
-	return &meter{clock: c, net: net, latency: newHistograms(), stages: stages, waits: waits, tolls: newTolls(waits)}
+	m := &meter{clock: c, net: net, latency: s.latency, stages: stages, waits: waits, tolls: newTolls(waits)}
+	for _, o := range s.others() {
+		m.others = append(m.others, o.meter)
+		m.tolls.ledger.others = append(m.tolls.ledger.others, o.meter.tolls.ledger)
+	}
+	return m
 }
 
 func (m *meter) metrics() []metric {
@@ -108,8 +114,20 @@ func (m *meter) register(r prometheus.Registerer) error {
 		return nil
 	}
 	list := []prometheus.Collector{m.latency.fault, m.latency.remote, m.latency.install, m.latency.recovery, m.tolls.ledger}
+	others := map[string][]func() uint64{}
+	for _, o := range m.others {
+		for _, x := range o.metrics() {
+			others[x.name] = append(others[x.name], x.read)
+		}
+	}
 	for _, x := range m.metrics() {
-		read := func() float64 { return float64(x.read()) }
+		read := func() float64 {
+			sum := x.read()
+			for _, other := range others[x.name] {
+				sum += other()
+			}
+			return float64(sum)
+		}
 		if x.gauge {
 			list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "dsmd", Name: x.name, Help: x.help}, read))
 		} else {

@@ -52,13 +52,14 @@ type network struct {
 
 // openNetwork makes the network that the configuration asks for, and takes over cfg.Listener when
 // it succeeds.
-func openNetwork(cfg *Config, pageBytes int) (*network, error) {
+func openNetwork(cfg *Config, channel, pageBytes int) (*network, error) {
 	device, reason, err := chooseDevice(cfg)
 	if err != nil {
 		return nil, err
 	}
 	limit := queueLimit(cfg.RegionBytes/uint64(pageBytes), cfg.Nodes, pageBytes, cfg.Survive)
-	n, err := openTransport(cfg, device, reason, pageBytes, limit)
+	base := tcpConfig(cfg, channel, pageBytes, limit)
+	n, err := openTransport(cfg, &base, device, reason)
 	link := cfg.Network.Emulated
 	if err != nil || !link.IsOn() {
 		return n, err
@@ -72,19 +73,22 @@ func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 	return n, nil
 }
 
+// tcpConfig is the configuration of TCP, for a channel of the nodes' listeners.
+func tcpConfig(cfg *Config, channel, pageBytes, limit int) tcp.Config {
+	security := &cfg.Security
+	return tcp.Config{
+		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
+		Channel: channel, Channels: cfg.Core.Reactors, PageBytes: pageBytes, MaxQueuedBytes: limit, Hello: appendMemory(nil, &cfg.Memory),
+		TLS: security.TLS, LatestTLS: security.LatestTLS, VerifyPeer: security.VerifyPeer, Secret: security.Secret,
+		GiveUp: cfg.GiveUp, Joining: cfg.Rejoin,
+		Log: func(line string) { cfg.Log.Info(line) }, LongWait: func(line string) { cfg.Log.Warn(line) },
+	}
+}
+
 // openTransport is openNetwork without what emulates another one. It has a device of RDMA, or nil,
 // and why that was chosen.
-func openTransport(cfg *Config, device *rdma.Device, reason string, pageBytes, limit int) (*network, error) {
-	log := func(line string) { cfg.Log.Info(line) }
-	security := &cfg.Security
-	base := tcp.Config{
-		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
-		PageBytes: pageBytes, MaxQueuedBytes: limit,
-		TLS: security.TLS, LatestTLS: security.LatestTLS, VerifyPeer: security.VerifyPeer, Secret: security.Secret,
-		GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log, LongWait: func(line string) { cfg.Log.Warn(line) },
-	}
-	base.Hello = appendMemory(nil, &cfg.Memory)
-	peers, err := tcp.New(base)
+func openTransport(cfg *Config, base *tcp.Config, device *rdma.Device, reason string) (*network, error) {
+	peers, err := tcp.New(*base)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +98,8 @@ func openTransport(cfg *Config, device *rdma.Device, reason string, pageBytes, l
 		return n, nil
 	}
 	fast, err := rdma.New(rdma.Config{
-		Base: with, Device: *device, PoolBytes: int(cfg.Network.RDMAPoolBytes), MaxQueuedBytes: limit,
-		Required: cfg.Network.Transport == transportRDMA, Trusted: security.TLS != nil, Log: log,
+		Base: with, Device: *device, PoolBytes: int(cfg.Network.RDMAPoolBytes), MaxQueuedBytes: base.MaxQueuedBytes,
+		Required: cfg.Network.Transport == transportRDMA, Trusted: base.TLS != nil, Log: base.Log,
 	})
 	switch {
 	case err == nil:

@@ -60,7 +60,8 @@ func TestDeviceFailsAtStart(t *testing.T) {
 			cfg := Config{Self: 0, Nodes: 2, Peers: peers, Listener: address, Network: c.network, Log: zap.NewNop()}
 			var device rdma.Device
 			device.Info.Name = "nowhere"
-			n, err := openTransport(&cfg, &device, "", os.Getpagesize(), 1<<30)
+			base := tcpConfig(&cfg, 0, os.Getpagesize(), 1<<30)
+			n, err := openTransport(&cfg, &base, &device, "")
 			if (err == nil) != c.starts {
 				t.Fatalf("opened: %v", err)
 			}

@@ -3,13 +3,14 @@ package node
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"dsmd/internal/netio"
 	"dsmd/transport"
 )
 
 // news is what other goroutines have to tell the reactor: which peers are lost, which ranks, how
-// much memory there is, and that it is to end.
+// much memory there is, what the daemon's other reactors want, and that it is to end.
 type news struct {
 	wake *netio.Event // ends the reactor's sleep
 
@@ -23,6 +24,47 @@ type news struct {
 	ended   bool // there is no reactor any more; guarded by mu
 	// now is told at once, while there is no reactor yet; guarded by mu.
 	now func(failure)
+
+	calls []func()    // that the reactor is to make; guarded by mu
+	hints []func()    // the same, the last maxHints; guarded by mu
+	some  atomic.Bool // there are calls, or hints
+}
+
+// maxHints bounds the hints that wait for a reactor which sleeps.
+const maxHints = 16
+
+// tell has the reactor call f, after what it was told before.
+func (w *news) tell(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	if w.calls = append(w.calls, f); len(w.calls) == 1 {
+		w.wake.Signal() // under the lock: the descriptor is closed after end
+	}
+	w.some.Store(true)
+}
+
+// hint has the reactor call f when it is awake, unless many other hints come before that.
+func (w *news) hint(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.hints) == maxHints {
+		w.hints = append(w.hints[:0], w.hints[1:]...)
+	}
+	w.hints = append(w.hints, f)
+	w.some.Store(true)
+}
+
+// told returns what the reactor is to call.
+func (w *news) told() (calls []func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls = append(w.hints, w.calls...)
+	w.calls, w.hints = nil, nil
+	w.some.Store(false)
+	return calls
 }
 
 // failure is a peer that somebody else than the transport has found lost.
@@ -113,12 +155,19 @@ func (w *news) setMemory(bytes uint64) {
 // SetMemory changes for how many bytes of pages a node has room: what it has too much it parts with
 // soon. It means something only where there is a bound (Config.Memory). bytes is at least
 // MinMemoryBytes. It may be called from any goroutine, before and during Run and after it.
-func (n *Node) SetMemory(bytes uint64) { n.news.setMemory(max(bytes, MinMemoryBytes)) }
+func (n *Node) SetMemory(bytes uint64) {
+	for _, o := range n.reactors() {
+		o.news.setMemory(max(bytes/uint64(n.partition.division.Partitions()), MinMemoryBytes))
+	}
+}
 
 // MemoryUsed is how many bytes of pages a node has in memory; 0 if there is no bound. It may be
 // called from any goroutine.
-func (n *Node) MemoryUsed() uint64 {
-	return uint64(n.meter.count.pages.Load()) * uint64(n.drive.exec.table.PageBytes())
+func (n *Node) MemoryUsed() (bytes uint64) {
+	for _, o := range n.reactors() {
+		bytes += uint64(o.meter.count.pages.Load()) * uint64(o.drive.exec.table.PageBytes())
+	}
+	return bytes
 }
 
 // PeerFailed tells a node that another one is lost for good, in the opinion of somebody who knows
@@ -127,7 +176,9 @@ func (n *Node) MemoryUsed() uint64 {
 // one likes: the first call for each peer counts.
 func (n *Node) PeerFailed(peer transport.NodeID, err error) {
 	if int(peer) < n.cfg.Nodes && int(peer) != n.cfg.Self {
-		n.news.peerFailed(peer, err)
+		for _, o := range n.reactors() {
+			o.news.peerFailed(peer, err)
+		}
 	}
 }
 

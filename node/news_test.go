@@ -70,7 +70,7 @@ func TestPeerFailedWhileConnecting(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer wake.Close()
-			n := &Node{cfg: Config{Nodes: 2}, news: &news{wake: wake}, net: &network{}}
+			n := &Node{cfg: Config{Nodes: 2}, partition: lone(), news: &news{wake: wake}, net: &network{}}
 			if before {
 				n.PeerFailed(1, errVerdict)
 			}

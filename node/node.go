@@ -16,10 +16,11 @@ import (
 
 // Node is one node's daemon. Make it with New, then Run it.
 type Node struct {
-	cfg    Config
-	log    *zap.Logger
-	choice pagetable.Choice // of the page table
-	net    *network
+	cfg       Config
+	log       *zap.Logger
+	choice    pagetable.Choice // of the page table
+	net       *network
+	partition *partition
 
 	clock *clock
 	meter *meter
@@ -43,7 +44,7 @@ type Node struct {
 
 // New makes a node. It takes over Listener and Socket, also when it fails.
 func New(cfg Config) (*Node, error) {
-	n, err := newNode(cfg)
+	n, err := newReactors(cfg)
 	if err != nil {
 		if cfg.Listener != nil {
 			cfg.Listener.Close()
@@ -55,24 +56,27 @@ func New(cfg Config) (*Node, error) {
 	return n, err
 }
 
-func newNode(cfg Config) (*Node, error) {
-	if err := cfg.setDefaults(); err != nil {
-		return nil, err
-	}
+// newNode makes one reactor of a daemon.
+func newNode(cfg Config, s *partition) (*Node, error) {
 	closer := &closer{}
 	table, choice, err := pagetable.Open(cfg.Trap, pagetable.Config{Pages: cfg.RegionBytes / uint64(os.Getpagesize()), Discard: closer.close})
+	if err == nil && choice.Trap == pagetable.TrapSigsegv && s.division.Partitions() > 1 {
+		table.Close()
+		err = fmt.Errorf("%d reactors need userfaultfd, which this process may not have: %s; `dsmd doctor` says what helps, or give --reactors 1 on all nodes",
+			s.division.Partitions(), choice.Reason)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	if table, err = withSpill(&cfg, table); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	peers, err := openNetwork(&cfg, table.PageBytes())
+	peers, err := openNetwork(&cfg, s.number, table.PageBytes())
 	if err != nil {
 		table.Close()
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	n, err := assemble(cfg, table, peers)
+	n, err := assemble(cfg, s, table, peers)
 	if err != nil {
 		peers.Close()
 		table.Close()
@@ -107,7 +111,8 @@ func (n *Node) openDescriptors() (err error) {
 			break
 		}
 	}
-	if err == nil && !n.members.outside() { // else it is opened when the others let this node in
+	// A node that is outside opens it when the others let it in.
+	if err == nil && n.cfg.Socket != nil && !n.members.outside() {
 		err = door.open()
 	}
 	if err != nil {
@@ -129,7 +134,15 @@ func (n *Node) closeWaking() {
 
 // Run serves until ctx ends (then it returns nil) or the cluster is broken (then why). It closes
 // the node. Programs that connect before all peers are there wait.
-func (n *Node) Run(ctx context.Context) (err error) {
+func (n *Node) Run(ctx context.Context) error {
+	if !n.partition.several() {
+		return n.run(ctx)
+	}
+	return n.runAll(ctx)
+}
+
+// run is Run of one reactor.
+func (n *Node) run(ctx context.Context) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer func() { n.close(err) }()
@@ -154,7 +167,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	n.loop.priority.begin(n.cfg.Core.Priority, n.log)
 	n.log.Info("serving", zap.Int("id", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
 		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", n.net.name()), zap.String("transport_reason", n.net.reason),
-		zap.Stringer("priority", n.loop.priority.level))
+		zap.Stringer("priority", n.loop.priority.level), zap.Int("reactors", n.partition.division.Partitions()))
 	n.loop.run()
 	n.loop.priority.end()
 	return n.end.broken
@@ -191,7 +204,9 @@ func (n *Node) close(why error) {
 	}
 	n.meter.unregister(n.cfg.Metrics)
 	n.net.Close()
-	n.cfg.Socket.Close()
+	if n.cfg.Socket != nil {
+		n.cfg.Socket.Close()
+	}
 	n.programs.door.close()
 	n.drive.storage.close()
 	n.saver.end()

@@ -88,7 +88,7 @@ func TestPageThatManyRead(t *testing.T) {
 			// On a slow machine the readers do not come within the moment that is looked at: each
 			// has the page sent to all.
 			s.before = func(n *Node) {
-				r := rules(&n.cfg, testPages)
+				r := rules(&n.cfg, lone(), testPages)
 				r.ManyReaders = 1
 				n.drive.engine = protocol.New(r)
 			}

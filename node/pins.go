@@ -59,7 +59,7 @@ type pin struct {
 // grow pins the pages that a pin still wants, as far as they are here, and returns whether it has
 // all.
 func (x *pins) grow(held *pin) bool {
-	for ; held.held < held.end; held.held++ {
+	for ; held.held < held.end; held.held = x.drive.partition.next(held.held + 1) {
 		has := x.drive.engine.Access(protocol.PageObject(uint64(held.held)))
 		if has < held.access {
 			return false
@@ -104,12 +104,12 @@ func (x *pins) unpin(p *program, ticket uint64) error {
 
 // end ends a pin of a program, also one that has not got all that it wants.
 func (x *pins) end(p *program, held *pin) {
-	p.pinned -= int(held.end - held.first)
+	p.pinned -= x.drive.partition.pages(held.first, held.end)
 	x.release(held)
 }
 
 func (x *pins) release(held *pin) {
-	for page := held.first; page < held.held; page++ {
+	for page := held.first; page < min(held.held, held.end); page = x.drive.partition.next(page + 1) {
 		if held.broken[page] {
 			continue
 		}

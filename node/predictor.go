@@ -120,7 +120,7 @@ func (r *predictor) askBeyond(p readahead.Prediction, had protocol.Access, proc 
 func (r *predictor) mayAsk(page pagetable.Page) bool {
 	t := r.intake
 	id := protocol.PageObject(uint64(page))
-	return !t.drive.engine.Waiting(id) && !t.drive.engine.Protected(id) && t.extents.Find(page) != nil && t.mayGuess()
+	return !t.drive.engine.Waiting(id) && !t.drive.engine.Protected(id) && t.extents.Find(page) != nil && t.drive.partition.has(page) && t.mayGuess()
 }
 
 // isUntouched is whether a page that is about to be installed was predicted, and no thread has come

@@ -23,7 +23,7 @@ type program struct {
 	fd      int
 	stream  attach.Stream
 	out     []byte // frames not yet taken by the socket
-	pass    int    // descriptor to send with the first byte of out, or -1
+	pass    []int  // descriptors to send with the first byte of out
 	stage   stage
 	served  bool // its faults are served
 	identity
@@ -44,6 +44,11 @@ type program struct {
 	blocked bool  // its socket has no room; epoll tells when it has
 	cut     error // why the node has shut the connection
 	line    *line // for questions; nil: it cannot be asked
+
+	joint map[uint64]*joint // calls that several reactors answer, by their tickets
+	// relay has the reactor that leads do something with this program, which this one knows only
+	// for the sake of its pages; nil: this one leads.
+	relay func(func(*program))
 }
 
 // identity is who a program is.
@@ -73,6 +78,8 @@ type replies struct {
 	poller *netio.Poller
 	put    bool // one was put on a control page since the last yield
 	closer *closer
+	// unpin ends what a program's Pin call has pinned.
+	unpin func(p *program, ticket uint64)
 }
 
 func (p *program) close() {
@@ -80,7 +87,9 @@ func (p *program) close() {
 		p.page.Close()
 		p.page = nil
 	}
-	unix.Close(p.fd)
+	if p.fd >= 0 {
+		unix.Close(p.fd)
+	}
 	p.line.close()
 	p.stream.Close()
 	p.files.close()
@@ -88,16 +97,26 @@ func (p *program) close() {
 
 // answer sends a reply, by the control page if the program looks there for it.
 func (p *program) answer(r *attach.Reply) {
+	if p.relay != nil {
+		answer := *r
+		p.relay(func(p *program) { p.answer(&answer) })
+		return
+	}
+	if j := p.joint[r.Ticket]; j != nil {
+		if r = p.join(j, r); r == nil {
+			return
+		}
+	}
 	frame := attach.AppendReply(nil, r)
 	if p.page != nil && p.page.Replies().Put(frame) {
 		p.replies.put = true
 		return
 	}
-	p.write(frame, -1)
+	p.write(frame)
 }
 
-// write sends a frame to the program, now or when its socket has room. fd (-1: none) goes with it.
-func (p *program) write(frame []byte, fd int) {
+// write sends a frame to the program, now or when its socket has room, and descriptors with it.
+func (p *program) write(frame []byte, fds ...int) {
 	if len(p.out)+len(frame) > maxOut {
 		p.cutOff(fmt.Errorf("it leaves more than %d bytes of answers unread", maxOut))
 		return
@@ -105,16 +124,14 @@ func (p *program) write(frame []byte, fd int) {
 	if p.page != nil {
 		p.page.AddSent()
 	}
-	if fd >= 0 {
-		p.pass = fd
-	}
+	p.pass = append(p.pass, fds...)
 	p.out = append(p.out, frame...)
 	p.writeOut()
 }
 
 func (p *program) writeOut() {
 	for len(p.out) > 0 {
-		sent, err := attach.Send(p.fd, p.out, p.pass)
+		sent, err := attach.Send(p.fd, p.out, p.pass...)
 		if errors.Is(err, unix.EAGAIN) {
 			p.watch(true)
 			return
@@ -123,7 +140,7 @@ func (p *program) writeOut() {
 			p.out = p.out[:0] // the receive will tell why
 			return
 		}
-		p.pass = -1
+		p.pass = nil
 		p.out = append(p.out[:0], p.out[sent:]...)
 	}
 	p.watch(false)
@@ -150,6 +167,10 @@ func (p *program) cutOff(why error) {
 		return
 	}
 	p.cut = why
+	if p.relay != nil {
+		p.relay(func(p *program) { p.cutOff(why) })
+		return
+	}
 	p.sayCut(why)
 	_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
 }
@@ -157,7 +178,7 @@ func (p *program) cutOff(why error) {
 // sayCut tells the program why its connection ends, unless that has no room for it.
 func (p *program) sayCut(why error) {
 	if len(p.out) == 0 {
-		p.write(attach.AppendLost(nil, "the daemon has cut this program off: "+why.Error()), -1)
+		p.write(attach.AppendLost(nil, "the daemon has cut this program off: "+why.Error()))
 	}
 }
 
@@ -170,7 +191,7 @@ func hasDied(err error) bool {
 var errRefused = errors.New("refused")
 
 func (p *program) refuse(code attach.RefuseCode, reason string) error {
-	p.write(attach.AppendRefuse(nil, &attach.Refuse{Code: code, Reason: reason}), -1)
+	p.write(attach.AppendRefuse(nil, &attach.Refuse{Code: code, Reason: reason}))
 	return fmt.Errorf("%w: %s", errRefused, reason)
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
-	"dsmd/internal/controlpage"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
 	"dsmd/protocol"
@@ -65,7 +64,7 @@ func (s *programs) newProgram(fd int) *program {
 	}
 	closer := s.replies.closer
 	return &program{
-		replies: &s.replies, id: s.lastID, fd: fd, pass: -1, files: files{closer: closer}, stream: attach.Stream{Discard: closer.close},
+		replies: &s.replies, id: s.lastID, fd: fd, files: files{closer: closer}, stream: attach.Stream{Discard: closer.close},
 		waiting: map[uint64]protocol.Ticket{}, called: map[uint64]string{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},
 	}
 }
@@ -145,12 +144,13 @@ func mayObserve(op attach.Op) bool {
 // call lets a program's call happen.
 func (s *programs) call(p *program, c *attach.Call) error {
 	ends := c.Op == attach.OpCancel || c.Op == attach.OpRelease || c.Op == attach.OpUnpin
-	if len(p.waiting)+len(p.fetches) >= maxCalls && !ends {
+	if max(len(p.waiting)+len(p.fetches), len(p.joint)) >= maxCalls && !ends {
 		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
 	}
 	if c.Op != attach.OpCancel && c.Ticket != 0 && s.isOpen(p, c.Ticket) {
 		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
 	}
+	spread{s}.share(p, c)
 	switch c.Op {
 	case attach.OpRelease:
 		s.calls.release(p, c)
@@ -159,8 +159,12 @@ func (s *programs) call(p *program, c *attach.Call) error {
 	case attach.OpPin:
 		s.fetcher.startPin(p, c)
 	case attach.OpUnpin:
-		return s.pins.unpin(p, c.Object)
+		if p.pins[c.Object] == nil {
+			return fmt.Errorf("%w: unpin of call %d, which pins nothing", attach.ErrMalformed, c.Object)
+		}
+		spread{s}.unpinAll(p, c.Object)
 	case attach.OpCancel:
+		spread{s}.cancelAll(p, c.Ticket)
 		if !s.fetcher.cancel(p, c.Ticket) && !s.usage.cancel(p, c.Ticket) && !s.saver.cancel(p, c.Ticket) {
 			s.calls.cancel(p, c.Ticket)
 		}
@@ -169,11 +173,11 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		counters := slices.Concat(s.meter.counterList(), s.meter.tolls.counters(pagetable.ProcID(p.id)))
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
 	case attach.OpFaultLog:
-		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: s.meter.log.batch(c, s.meter.clock, p.maySee)})
+		return spread{s}.faultLog(p, c)
 	case attach.OpUsage:
 		return s.usage.ask(p, c)
 	case attach.OpPrograms:
-		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendPrograms(nil, s.attached(time.Now()))})
+		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendPrograms(nil, s.list(time.Now()))})
 	case attach.OpWaits:
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendWaits(nil, s.meter.tolls.waits(s.drive.clock.now))})
 	case attach.OpName:
@@ -181,14 +185,8 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		p.answer(&attach.Reply{Ticket: c.Ticket})
 	case attach.OpStacks:
 		return s.inquiries.stacks(p, c)
-	case attach.OpCheckpoint:
-		return s.saver.begin(p, c)
-	case attach.OpSaved:
-		return s.saver.await(p, c)
-	case attach.OpContents:
-		return s.origins.add(p, c)
-	case attach.OpFallback:
-		return s.origins.fallbacks.begin(p, c)
+	case attach.OpCheckpoint, attach.OpSaved, attach.OpContents, attach.OpFallback:
+		return s.filesCall(p, c)
 	case attach.OpLostPage:
 		s.losses.answer(p, c)
 	case attach.OpLostRanks:
@@ -202,81 +200,28 @@ func (s *programs) call(p *program, c *attach.Call) error {
 	return nil
 }
 
+// filesCall lets a call happen that is about files with pages. The error is the program's.
+func (s *programs) filesCall(p *program, c *attach.Call) error {
+	if s.drive.partition.several() {
+		p.refuseCall(c, fmt.Errorf("checkpoints and mapped files need daemons of one reactor, and these have %d (--reactors)", len(s.drive.partition.all)))
+		return nil
+	}
+	switch c.Op {
+	case attach.OpCheckpoint:
+		return s.saver.begin(p, c)
+	case attach.OpSaved:
+		return s.saver.await(p, c)
+	case attach.OpContents:
+		return s.origins.add(p, c)
+	default:
+		return s.origins.fallbacks.begin(p, c)
+	}
+}
+
 // isOpen is whether a program's ticket stands for something.
 func (s *programs) isOpen(p *program, ticket uint64) bool {
 	_, waits := p.waiting[ticket]
-	return waits || p.fetches[ticket] != nil || p.pins[ticket] != nil || s.usage.ticketOf(p) == ticket || s.saver.isOpen(p, ticket)
-}
-
-func (s *programs) hello(p *program, body []byte) error {
-	if v, err := attach.HelloVersion(body); err != nil {
-		return err
-	} else if v != attach.Version {
-		return p.refuse(attach.RefuseVersion, fmt.Sprintf("the program speaks version %d to its daemon, and this daemon version %d; build both from the same release", v, attach.Version))
-	}
-	h, err := attach.DecodeHello(body)
-	if err != nil {
-		return err
-	}
-	p.name = h.Program
-	if s.end.gone != nil {
-		return p.refuse(attach.RefuseOther, s.end.gone.Error())
-	}
-	p.job, p.size = h.Job, h.Size
-	if p.size == 0 {
-		p.size = uint32(s.cfg.Ranks)
-	}
-	switch {
-	case p.size > MaxRanks:
-		return p.refuse(attach.RefuseRank, fmt.Sprintf("a job of %d programs; 1 to %d are possible", p.size, MaxRanks))
-	case h.Rank == attach.NoRank:
-		p.rank = s.freeRank(p)
-	case uint32(h.Rank) >= p.size:
-		return p.refuse(attach.RefuseRank, fmt.Sprintf("rank %d in a job of %d programs; ranks are 0 to %d", h.Rank, p.size, p.size-1))
-	default:
-		p.rank = uint32(h.Rank)
-	}
-	p.stage = stageGreeted
-	table := s.drive.exec.table
-	p.write(attach.AppendWelcome(nil, &attach.Welcome{
-		Version: attach.Version, Node: uint32(s.cfg.Self), Nodes: uint32(s.cfg.Nodes), Rank: p.rank, Size: p.size,
-		RegionBase: s.cfg.RegionBase, RegionBytes: s.cfg.RegionBytes, PageBytes: uint32(table.PageBytes()),
-		HomeStripe: HomeStripe, Trap: s.choice.Trap, Transport: s.net.name(), Priority: s.priority.level.String(),
-	}), table.MemFD())
-	return nil
-}
-
-// freeRank is the first rank of this node that no program of p's job has or was offered: ranks are
-// dealt to nodes in turn. When all were offered, one is offered again that nobody has taken yet; an
-// observer, for one, never takes its own.
-func (s *programs) freeRank(p *program) uint32 {
-	again := uint32(s.cfg.Self) % p.size
-	found := false
-	for r := uint32(s.cfg.Self); r < p.size; r += uint32(s.cfg.Nodes) {
-		switch {
-		case s.holderOf(p.job, r) != nil:
-		case !s.offered(p.job, r):
-			return r
-		case !found:
-			again, found = r, true
-		}
-	}
-	return again
-}
-
-// offered is whether a program was welcomed with a rank of a job and has not attached yet.
-func (s *programs) offered(job string, rank uint32) bool {
-	return s.any(func(p *program) bool { return p.stage == stageGreeted && !p.ranked && p.job == job && p.rank == rank }) != nil
-}
-
-// holderOf is the program that has a rank of a job, or nil.
-func (s *programs) holderOf(job string, rank uint32) *program {
-	return s.any(func(p *program) bool { return p.ranked && p.job == job && p.rank == rank })
-}
-
-// otherSize is a program of p's job that believes the job to have another size, or nil.
-func (s *programs) otherSize(p *program) *program {
-	return s.any(func(other *program) bool { return other.ranked && other.job == p.job && other.size != p.size })
+	return waits || p.joint[ticket] != nil || p.fetches[ticket] != nil || p.pins[ticket] != nil || s.usage.ticketOf(p) == ticket || s.saver.isOpen(p, ticket)
 }
 
 // pidOf is the process of a program, 0 if that has gone.
@@ -319,66 +264,8 @@ func (s *programs) any(is func(*program) bool) *program {
 	return nil
 }
 
-// attach attaches a program whose trap has come.
-func (s *programs) attach(p *program, body []byte) error {
-	fd, err := p.stream.TakeFD()
-	if err != nil {
-		return err
-	}
-	if err = s.mayAttach(p, body); err == nil {
-		err = p.openLine(s.log)
-	}
-	if err != nil {
-		p.files.closer.close(fd)
-		return err
-	}
-	if err := s.drive.exec.table.Attach(pagetable.ProcID(p.id), fd, uintptr(s.cfg.RegionBase)); err != nil {
-		return p.refuse(attach.RefuseTrap, err.Error())
-	}
-	s.boxed = append(s.boxed, p)
-	p.page.Calls().Watch()
-	p.ranked, p.since = true, time.Now()
-	s.end.attached++
-	s.members.roster.introduce(p)
-	s.inquiries.arrived(p)
-	p.stage, p.served = stageTrapped, true
-	s.trapped++
-	s.intake.waiters.attached(pagetable.ProcID(p.id))
-	s.meter.tolls.attached(pagetable.ProcID(p.id))
-	s.meter.count.programs.Store(int64(s.end.attached))
-	s.meter.count.programsSeen.Add(1)
-	s.members.roster.announce(p, rankAttached)
-	p.write(attach.AppendReady(nil), p.page.FD())
-	s.log.Info("program attached", zap.String("job", p.job), zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
-	return nil
-}
-
-// mayAttach refuses a program that cannot attach, and makes the control page of one that can.
-func (s *programs) mayAttach(p *program, body []byte) error {
-	t, err := attach.DecodeTrap(body)
-	if err != nil {
-		return err
-	}
-	if wants := s.choice.Trap == pagetable.TrapSigsegv; t.Sigsegv != wants {
-		return p.refuse(attach.RefuseTrap, fmt.Sprintf("this node traps by %s, as it said, and the program by another way", s.choice.Trap))
-	}
-	if why := s.members.closed(); why != nil {
-		return p.refuse(attach.RefuseOther, why.Error())
-	}
-	if other := s.otherSize(p); other != nil {
-		return p.refuse(attach.RefuseRank, fmt.Sprintf("job %q has %d programs for process %d, which is attached, and %d for this one", p.job, other.size, other.pid, p.size))
-	}
-	if other := s.holderOf(p.job, p.rank); other != nil {
-		return p.refuse(attach.RefuseRank, fmt.Sprintf("rank %d is attached already, as process %d; a program that has nothing to do with it needs a job of its own (DSM_JOB)", p.rank, other.pid))
-	}
-	if p.page, err = controlpage.Create(); err != nil {
-		return p.refuse(attach.RefuseOther, err.Error())
-	}
-	return nil
-}
-
-// attached lists the programs that are attached, the oldest first.
-func (s *programs) attached(now time.Time) *attach.Programs {
+// list lists the programs that are attached, the oldest first.
+func (s *programs) list(now time.Time) *attach.Programs {
 	all := &attach.Programs{PID: uint32(os.Getpid()), Age: now.Sub(s.since)}
 	waits := s.meter.tolls.ownWaits(s.drive.clock.now)
 	for _, p := range s.byID {
@@ -416,6 +303,13 @@ func (s *programs) untrap(id protocol.ClientID) {
 	p.served = false
 	s.trapped--
 	s.drive.exec.table.Detach(pagetable.ProcID(id), p.bye)
+	bye := p.bye
+	s.drive.partition.tellOthers(func(o *Node) {
+		if p := o.programs.byID[id]; p != nil {
+			p.bye = bye
+			o.programs.untrap(id)
+		}
+	})
 	s.intake.waiters.detached(pagetable.ProcID(id))
 	s.meter.tolls.detached(pagetable.ProcID(id))
 }
@@ -442,7 +336,9 @@ func (s *programs) remove(p *program, err error) {
 	// From here on nothing is written to it: what the end of its words and pins brings about may
 	// end a call, and the number of its socket may soon be somebody else's.
 	s.calls.forget(p)
-	delete(s.byID, p.id)
+	id := p.id
+	delete(s.byID, id)
+	s.drive.partition.tellOthers(func(o *Node) { spread{o.programs}.leave(id) })
 	if p.ranked {
 		s.end.attached--
 	}
@@ -489,7 +385,7 @@ func (s *programs) close(lost error) {
 	s.calls.words.Shut(wordHost{s.calls})
 	for _, p := range s.byID {
 		if lost != nil {
-			p.write(attach.AppendLost(nil, lost.Error()), -1)
+			p.write(attach.AppendLost(nil, lost.Error()))
 		}
 		p.close()
 	}

@@ -61,6 +61,7 @@ func (n wordHost) Recalled() { n.meter.count.wordsRecalled.Add(1) }
 // release lets a program give a lock back, and publishes it if nobody else wants it. One that is
 // not repaired is not published.
 func (k *calls) release(p *program, c *attach.Call) {
+	k.synchronised()
 	var h lockwords.Host = wordHost{k}
 	if c.Count != 0 {
 		h = unrepairedHost{wordHost{k}, uint32(c.Count - 1)}

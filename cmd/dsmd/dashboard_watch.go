@@ -79,7 +79,9 @@ type watcher struct {
 	is     func(dashboard.Presence) // is told what is known of the node
 	within time.Duration            // answerTime
 	conn   *attach.Conn
-	ticket uint64
+	// reactors is how many the daemon has.
+	reactors int
+	ticket   uint64
 }
 
 // every asks again and again, with pauses, until the daemon or ctx has ended. A connection that
@@ -114,11 +116,11 @@ func (w *watcher) every(ctx context.Context, pause time.Duration, ask func() err
 // converse asks again and again, with pauses, over one connection, until ctx has ended, ask fails,
 // or the daemon does not answer.
 func (w *watcher) converse(ctx context.Context, pause time.Duration, ask func() error) error {
-	c, _, err := meetInTime(ctx, w.socket, "dsmd dashboard")
+	c, welcome, err := meetInTime(ctx, w.socket, "dsmd dashboard")
 	if err != nil {
 		return err
 	}
-	w.conn = c
+	w.conn, w.reactors = c, int(welcome.Reactors)
 	defer c.Close()
 	defer c.Discard()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -139,9 +141,10 @@ func (w *watcher) converse(ctx context.Context, pause time.Duration, ask func() 
 }
 
 // answerOf makes a call to the daemon, the only one that is open.
-func answerOf[T any](w *watcher, op attach.Op, object uint64, decode func([]byte) (T, error)) (T, error) {
+func answerOf[T any](w *watcher, c attach.Call, decode func([]byte) (T, error)) (T, error) {
 	w.ticket++
-	return call(w.conn, attach.Call{Op: op, Ticket: w.ticket, Object: object}, decode)
+	c.Ticket = w.ticket
+	return call(w.conn, c, decode)
 }
 
 // memoryReader takes note of allocations.
@@ -151,7 +154,7 @@ type memoryReader struct {
 }
 
 func (r *memoryReader) read() error {
-	usage, err := answerOf(&r.watcher, attach.OpUsage, 0, attach.DecodeUsage)
+	usage, err := answerOf(&r.watcher, attach.Call{Op: attach.OpUsage}, attach.DecodeUsage)
 	if err != nil {
 		return err
 	}
@@ -166,24 +169,36 @@ func (r *memoryReader) read() error {
 // logReader reads the log of faults.
 type logReader struct {
 	watcher
-	next  uint64            // place in the log to go on from; 0: none was read
+	// next is the place in the log of each reactor to go on from; 0: none was read.
+	next  [attach.MaxReactors]uint64
 	ranks map[uint32]uint32 // by process
 }
 
-// read takes what is new in the log.
+// read takes what is new in the logs of all reactors.
 func (r *logReader) read() error {
+	for reactor := range r.reactors {
+		if err := r.readOne(reactor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOne takes what is new in the log of one reactor.
+func (r *logReader) readOne(reactor int) error {
+	next := &r.next[reactor]
 	for range maxInRow {
-		b, err := answerOf(&r.watcher, attach.OpFaultLog, r.next, faultlog.Decode)
+		b, err := answerOf(&r.watcher, attach.Call{Op: attach.OpFaultLog, Object: *next, Count: attach.FaultLogOf(reactor, 0)}, faultlog.Decode)
 		if err != nil {
 			return err
 		}
-		if r.next == 0 {
+		if *next == 0 {
 			b.Lost = 0 // before we came
 		}
 		if err := r.pass(&b); err != nil {
 			return err
 		}
-		r.next = b.Next
+		*next = b.Next
 		if len(b.Faults)+len(b.Departures) == 0 {
 			break
 		}
@@ -215,7 +230,7 @@ func (r *logReader) pass(b *faultlog.Batch) error {
 // learn asks which program a process is. One that has ended meanwhile counts as the rank that has
 // the node's number.
 func (r *logReader) learn(pid uint32) error {
-	programs, err := answerOf(&r.watcher, attach.OpPrograms, 0, attach.DecodePrograms)
+	programs, err := answerOf(&r.watcher, attach.Call{Op: attach.OpPrograms}, attach.DecodePrograms)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,9 @@ func (d *daemon) findPlace(ctx context.Context) (*place, error) {
 	// Two nodes refuse each other's connections if their clusters are called differently. So behind
 	// the name is what they must agree on, or if they have done so, the digest of the nodes.
 	p := &place{id: v.ID, peers: v.Peers, cluster: fmt.Sprintf("%s (region %v, %d ranks, transport %s, survive %t)", v.Cluster, v.Region, v.Ranks, v.Transport, v.Survive)}
+	if v.Stripe != 0 {
+		p.cluster += fmt.Sprintf(" (stripe %d)", v.Stripe)
+	}
 	if !v.Static() {
 		group, err := d.joinGroup(ctx)
 		if err != nil {
@@ -110,6 +113,8 @@ func agreements(v *settings.Values, s *secrets) []membership.Agreement {
 		{Name: "transport", Value: v.Transport},
 		{Name: "TLS", Value: encryption},
 		{Name: "secret (--secret-file)", Value: secret},
+		{Name: "number of reactors (--reactors)", Value: strconv.Itoa(v.Reactors)},
+		{Name: "stripe", Value: v.Text("stripe")},
 		{Name: "survive", Value: strconv.FormatBool(v.Survive)},
 	}
 }

@@ -39,6 +39,7 @@ type daemonStatus struct {
 	Trap        string            `json:"trap"`
 	Transport   string            `json:"transport"`
 	Priority    string            `json:"priority"`
+	Reactors    int               `json:"reactors"`
 	RegionBytes uint64            `json:"region_bytes"`
 	PageBytes   uint32            `json:"page_bytes"`
 	Counters    map[string]uint64 `json:"counters"` // by name, as in the metrics
@@ -262,7 +263,7 @@ func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 	_ = c.Write(attach.AppendBye(nil)) // a courtesy
 	d := daemonStatus{
 		Socket: certs.Printable(socket), Node: welcome.Node, Nodes: welcome.Nodes, Ranks: welcome.Size,
-		Trap: certs.Printable(welcome.Trap), Transport: certs.Printable(welcome.Transport), Priority: certs.Printable(welcome.Priority),
+		Trap: certs.Printable(welcome.Trap), Transport: certs.Printable(welcome.Transport), Priority: certs.Printable(welcome.Priority), Reactors: int(welcome.Reactors),
 		RegionBytes: welcome.RegionBytes, PageBytes: welcome.PageBytes, Counters: map[string]uint64{},
 		programsStatus: newProgramsStatus(&programs),
 	}

@@ -76,7 +76,7 @@ func TestStatusIsPrintable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	welcome := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: evil, Transport: evil, Priority: evil})
+	welcome := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Reactors: 1, StripePages: 1, Trap: evil, Transport: evil, Priority: evil})
 	counters := attach.AppendReply(welcome, &attach.Reply{Ticket: 1, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: attach.ContendedIn + evil, Value: 1}})})
 	programs := attach.AppendReply(counters, &attach.Reply{Ticket: 2, Payload: attach.AppendPrograms(nil, &attach.Programs{Attached: []attach.Attached{{Job: evil, Program: evil}}})})
 	usage := attach.AppendUsage(nil, &attach.Usage{Largest: []attach.AllocationUsage{{Job: evil, Name: evil}}})
@@ -183,7 +183,7 @@ func TestStatusOfABusyDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	says := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: "uffd", Transport: "tcp"})
+	says := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Reactors: 1, StripePages: 1, Trap: "uffd", Transport: "tcp"})
 	says = attach.AppendReply(says, &attach.Reply{Ticket: 1, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: "programs", Value: 1}})})
 	says = attach.AppendReply(says, &attach.Reply{Ticket: 2, Payload: attach.AppendPrograms(nil, &attach.Programs{})})
 	go func() {

@@ -72,7 +72,7 @@ func listenAs(t *testing.T, socket string, talk func(c net.Conn)) net.Listener {
 // fakeAnswer is what a daemon of an age says to a frame.
 func fakeAnswer(f attach.Frame, age time.Duration) []byte {
 	if f.Kind == attach.KindHello {
-		return attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: "uffd", Transport: "tcp"})
+		return attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Reactors: 1, StripePages: 1, Trap: "uffd", Transport: "tcp"})
 	}
 	c, err := attach.DecodeCall(f.Body)
 	if f.Kind != attach.KindCall || err != nil {

@@ -18,7 +18,7 @@ func samples() map[string]struct {
 	hello := Hello{Version: Version, PID: 4711, Rank: NoRank, Size: 12, Job: "weather", Program: "sor"}
 	trap := Trap{Sigsegv: true, UserModeOnly: true, Features: 1<<13 | 1}
 	welcome := Welcome{Version: Version, Node: 1, Nodes: 4, Rank: 1, Size: 4, RegionBase: 0x4000_0000_0000,
-		RegionBytes: 1 << 40, PageBytes: 4096, HomeStripe: 16, Trap: "uffd", Transport: "tcp"}
+		RegionBytes: 1 << 40, PageBytes: 4096, HomeStripe: 16, Reactors: 4, StripePages: 256, Trap: "uffd", Transport: "tcp"}
 	refuse := Refuse{Code: RefuseRank, Reason: "rank 3 is taken"}
 	reply := Reply{Ticket: 9, Status: StatusOwnerDied, Rank: 3, Payload: []byte("xyz")}
 	ask := Ask{Ticket: 7, Question: AskStacks, Watcher: NoRank, Blocked: 3}
@@ -283,7 +283,7 @@ func TestCallsThatMakeNoSense(t *testing.T) {
 }
 
 func TestWelcomeToAnImpossibleCluster(t *testing.T) {
-	good := Welcome{Version: Version, Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1}
+	good := Welcome{Version: Version, Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Reactors: 1, StripePages: 1}
 	for name, spoil := range map[string]func(*Welcome){
 		"no nodes":       func(w *Welcome) { w.Nodes = 0 },
 		"node too high":  func(w *Welcome) { w.Node = 1 },

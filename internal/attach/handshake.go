@@ -54,9 +54,10 @@ func DecodeHello(b []byte) (Hello, error) {
 	return m, nil
 }
 
-// Trap hands the daemon its side of the program's trap, a descriptor which is attached to the
-// frame: a userfaultfd, or, with Sigsegv, the socket that package sigsegv makes. A second one may
-// come with it: a stream socket for questions (Ask). Who passes none cannot be asked.
+// Trap hands the daemon its side of the program's trap: descriptors which are attached to the
+// frame, a userfaultfd for each reactor, or, with Sigsegv, the socket that package sigsegv makes.
+// One more may come with them: a stream socket for questions (Ask). Who passes none cannot be
+// asked.
 type Trap struct {
 	Sigsegv      bool   // Welcome.Trap was "sigsegv"
 	UserModeOnly bool   // the descriptor reports no faults that happen inside system calls
@@ -71,7 +72,11 @@ func AppendTrap(b []byte, m *Trap) []byte { return appendFrame(b, KindTrap, m.fi
 // DecodeTrap reads the body of a Trap.
 func DecodeTrap(b []byte) (Trap, error) { return decoded(b, KindTrap, (*Trap).fields) }
 
-// Welcome tells a program about its cluster. The memfd to map is attached to the frame.
+// MaxReactors bounds the reactors of a daemon.
+const MaxReactors = 16
+
+// Welcome tells a program about its cluster. The memfds to map are attached to the frame, one for
+// each reactor: its pages lie there at their places in the region.
 type Welcome struct {
 	Version     uint32 // the daemon's
 	Node        uint32 // this node, below Nodes
@@ -82,6 +87,8 @@ type Welcome struct {
 	RegionBytes uint64 // whole pages
 	PageBytes   uint32 // a power of two
 	HomeStripe  uint32 // pages in a row which have the same home, for programs that place data
+	Reactors    uint32 // of the daemon, at least 1
+	StripePages uint32 // that one reactor serves in a row, at least 1; see package stripes
 	Trap        string // the trap back end, "uffd" or "sigsegv"
 	Transport   string // how nodes talk, for people
 	Priority    string // that of the daemon over programs that compute, for people
@@ -89,7 +96,7 @@ type Welcome struct {
 
 func (m *Welcome) fields() []any {
 	return []any{
-		&m.Version, &m.Node, &m.Nodes, &m.Rank, &m.Size, &m.PageBytes, &m.HomeStripe, &m.RegionBase, &m.RegionBytes,
+		&m.Version, &m.Node, &m.Nodes, &m.Rank, &m.Size, &m.PageBytes, &m.HomeStripe, &m.Reactors, &m.StripePages, &m.RegionBase, &m.RegionBytes,
 		wire.Text(&m.Trap, MaxText), wire.Cut(&m.Transport, MaxText), wire.Cut(&m.Priority, MaxText),
 	}
 }
@@ -111,6 +118,8 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 		return Welcome{}, fmt.Errorf("%w: Welcome to rank %d of %d", ErrMalformed, m.Rank, m.Size)
 	case m.PageBytes == 0 || uint64(m.PageBytes)&mask != 0:
 		return Welcome{}, fmt.Errorf("%w: Welcome with pages of %d bytes, not a power of two", ErrMalformed, m.PageBytes)
+	case m.Reactors == 0 || m.Reactors > MaxReactors || m.StripePages == 0:
+		return Welcome{}, fmt.Errorf("%w: Welcome to a daemon of %d reactors, with stripes of %d pages", ErrMalformed, m.Reactors, m.StripePages)
 	case m.HomeStripe == 0:
 		return Welcome{}, fmt.Errorf("%w: Welcome with a home stripe of no pages", ErrMalformed)
 	case m.RegionBase == 0 || m.RegionBytes == 0 || (m.RegionBase|m.RegionBytes)&mask != 0 || m.RegionBase+m.RegionBytes < m.RegionBase:

@@ -91,7 +91,8 @@ const (
 	// OpPrograms: which programs are attached to this daemon. Reply, at once: AppendPrograms.
 	OpPrograms
 	// OpFaultLog: tell what the log of faults has from place Object on, and keep it for some
-	// seconds more, with the faultlog.Detail Count, or what another reader wants besides. A program
+	// seconds more, with the faultlog.Detail in Count, or what another reader wants besides. Each
+	// reactor has a log; FaultLogOf makes Count for one of them. A program
 	// is told of its own faults, an observer of all, and both of all departures that there are.
 	// Reply, at once: a faultlog.Batch.
 	OpFaultLog
@@ -123,3 +124,9 @@ func (o Op) String() string { return nameOf(o, "Op", opNames[:]) }
 
 // TakesLock is whether the op asks for a lock.
 func (o Op) TakesLock() bool { return o == OpAcquire || o == OpRepair || o == OpTry }
+
+// FaultLogOf is the Count of an OpFaultLog that is for one of the daemon's reactors.
+func FaultLogOf(reactor int, detail uint8) uint64 { return uint64(reactor)<<8 | uint64(detail) }
+
+// FaultLogIn is what FaultLogOf made a Count of. A daemon has fewer reactors than may come out.
+func FaultLogIn(count uint64) (reactor uint64, detail uint64) { return count >> 8, count & 0xff }

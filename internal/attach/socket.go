@@ -154,7 +154,7 @@ var errTruncated = fmt.Errorf("%w: descriptors were lost on the way: too many ca
 // the end of the connection too.
 func Receive(fd int, s *Stream) error {
 	// more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
-	var oob [64]byte
+	var oob [128]byte
 	space := s.Space()
 	n, oobn, flags, errno := recvmsg(fd, space, oob[:])
 	if errno != 0 {
@@ -181,17 +181,17 @@ func Receive(fd int, s *Stream) error {
 	return nil
 }
 
-// Send writes once to a non-blocking socket, with at most one descriptor (-1: none), which stays
-// the caller's. It returns how many bytes the kernel took; the descriptor went with the first of
-// them. The error is unix.EAGAIN when it took none, unix.EPIPE or unix.ECONNRESET when the peer is
-// gone. It raises no SIGPIPE.
-func Send(fd int, frames []byte, attached int) (n int, err error) {
+// Send writes once to a non-blocking socket, with descriptors, which stay the caller's. It returns
+// how many bytes the kernel took; the descriptors went with the first of them. The error is
+// unix.EAGAIN when it took none, unix.EPIPE or unix.ECONNRESET when the peer is gone. It raises no
+// SIGPIPE.
+func Send(fd int, frames []byte, attached ...int) (n int, err error) {
 	if len(frames) == 0 {
 		return 0, nil
 	}
 	var oob []byte
-	if attached >= 0 {
-		oob = unix.UnixRights(attached)
+	if len(attached) > 0 {
+		oob = unix.UnixRights(attached...)
 	}
 	n, errno := sendmsg(fd, frames, oob)
 	if errno != 0 {

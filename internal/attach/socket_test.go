@@ -122,7 +122,7 @@ func TestDescriptorsTravelWithTheirFrames(t *testing.T) {
 	}
 
 	// Daemon to program.
-	w := Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: "uffd"}
+	w := Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Reactors: 1, StripePages: 1, Trap: "uffd"}
 	frame := AppendWelcome(nil, &w)
 	if n, err := Send(daemon, frame, memfd); n != len(frame) || err != nil {
 		t.Fatalf("Send: %d of %d bytes, %v", n, len(frame), err)
@@ -140,7 +140,7 @@ func TestDescriptorsTravelWithTheirFrames(t *testing.T) {
 
 func TestTooManyDescriptors(t *testing.T) {
 	program, daemon := pair(t)
-	fds := make([]int, 12)
+	fds := make([]int, maxWaitingFDs+8)
 	for i := range fds {
 		fds[i] = int(os.Stdin.Fd())
 	}
@@ -174,13 +174,13 @@ func TestEndOfConnection(t *testing.T) {
 		if _, err := receive(daemon, &s); err != io.ErrUnexpectedEOF {
 			t.Errorf("closed within a frame: %v", err)
 		}
-		if _, err := Send(daemon, AppendReady(nil), -1); err != unix.EPIPE {
+		if _, err := Send(daemon, AppendReady(nil)); err != unix.EPIPE {
 			t.Errorf("Send to a closed connection: %v", err)
 		}
 	})
 	t.Run("program sees it", func(t *testing.T) {
 		program, daemon := pair(t)
-		Send(daemon, AppendLost(nil, "x"), -1)
+		Send(daemon, AppendLost(nil, "x"))
 		unix.Shutdown(daemon, unix.SHUT_RDWR)
 		if f, err := program.ReadFrame(); f.Kind != KindLost || err != nil {
 			t.Errorf("got %v, %v", f.Kind, err)
@@ -191,7 +191,7 @@ func TestEndOfConnection(t *testing.T) {
 	})
 	t.Run("program sees half a frame", func(t *testing.T) {
 		program, daemon := pair(t)
-		Send(daemon, AppendLost(nil, "x")[:9], -1)
+		Send(daemon, AppendLost(nil, "x")[:9])
 		unix.Shutdown(daemon, unix.SHUT_RDWR)
 		if _, err := program.ReadFrame(); err != io.ErrUnexpectedEOF {
 			t.Errorf("closed within a frame: %v", err)
@@ -207,7 +207,7 @@ func TestSendWhenFull(t *testing.T) {
 	var rest []byte
 	sent := 0
 	for rest == nil {
-		n, err := Send(daemon, frame, -1)
+		n, err := Send(daemon, frame)
 		switch {
 		case err == unix.EAGAIN:
 			rest = frame
@@ -226,7 +226,7 @@ func TestSendWhenFull(t *testing.T) {
 	for i := range sent {
 		if i == sent-1 && rest != nil {
 			for len(rest) > 0 {
-				n, err := Send(daemon, rest, -1)
+				n, err := Send(daemon, rest)
 				if err != nil && err != unix.EAGAIN {
 					t.Fatal(err)
 				}

@@ -10,10 +10,10 @@ const (
 	// readAhead is the least room that Stream.Space offers, in bytes: a batch of small
 	// frames should come with one system call.
 	readAhead = 4 << 10
-	// maxWaitingFDs bounds the descriptors that have arrived before their frame was taken. Correct
-	// peers attach one in the whole conversation; a peer that sends more is cut off before it
-	// fills this process's table of descriptors.
-	maxWaitingFDs = 2
+	// maxWaitingFDs bounds the descriptors that have arrived before their frame was taken: those of
+	// a Trap, one for each reactor and that of the socket for questions. A peer that sends more is
+	// cut off before it fills this process's table of descriptors.
+	maxWaitingFDs = MaxReactors + 1
 )
 
 // Stream turns the bytes and descriptors that arrive on one connection into frames. It buffers

@@ -106,7 +106,7 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("waiting for the end: %v", err)
 	}
 	// What has arrived is read nevertheless.
-	if _, err := Send(daemon, AppendReady(nil), -1); err != nil {
+	if _, err := Send(daemon, AppendReady(nil)); err != nil {
 		t.Fatal(err)
 	}
 	if f, err := c.ReadFrame(); err != nil || f.Kind != KindReady {

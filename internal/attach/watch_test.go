@@ -66,7 +66,7 @@ func TestWatchEndsAProgramThatCannotRun(t *testing.T) {
 		t.Fatalf("the program did not come up: %v, %v", f.Kind, err)
 	}
 	// Data is no reason to end.
-	if _, err := Send(fds[0], AppendReady(nil), -1); err != nil {
+	if _, err := Send(fds[0], AppendReady(nil)); err != nil {
 		t.Fatal(err)
 	}
 	go func() { ended <- cmd.Wait() }()

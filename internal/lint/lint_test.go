@@ -30,7 +30,7 @@ var allowed = []struct {
 	imports []string
 }{
 	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/dashboard", "internal/faultlog", "internal/membership", "internal/memlimit", "internal/runstats", "internal/settings", "internal/top", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/faultlog", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "pagetable/snapshot"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/faultlog", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "internal/stripes", "pagetable/snapshot"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.
 	{"protocol/model", []string{"internal/controlpage", "internal/lockwords"}},
@@ -39,7 +39,7 @@ var allowed = []struct {
 	{"pagetable/snapshot", []string{"pagetable"}},
 	{"pagetable/backing", []string{"internal/diskio", "internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs", "internal/wire"}},
-	{"dsm", []string{"internal/callsite", "internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
+	{"dsm", []string{"internal/callsite", "internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile", "internal/stripes"}},
 	{"dsm/collections", nil},
 	{"dsm/collective", nil},
 	{"dsm/dsmtest", []string{"internal/built"}},
@@ -108,6 +108,7 @@ var allowed = []struct {
 	{"internal/runstats", []string{"internal/faultlog"}},
 	{"internal/runstats/trace/tracetest", nil},
 	{"internal/spin", nil},
+	{"internal/stripes", nil},
 	{"internal/top", []string{"internal/attach", "internal/certs", "internal/runstats"}},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},

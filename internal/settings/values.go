@@ -11,6 +11,7 @@ import (
 
 	"dsmd/internal/memlimit"
 	"dsmd/node"
+	"dsmd/pagetable"
 	"dsmd/protocol"
 )
 
@@ -73,6 +74,8 @@ type Machine struct {
 	Memory              Bytes // or AutoMemory, UnlimitedMemory
 	Spill               string
 	Hold, Spin          time.Duration
+	Reactors            int
+	Stripe              int // pages; 0: as many as suit the region
 	Priority            string
 	Predict             string // "on" or "off"
 	Stages              int
@@ -177,6 +180,9 @@ func (v *Values) Check() error {
 	if v.ID >= v.Nodes {
 		return fmt.Errorf("--id %d: ids of %d nodes are 0 to %d", v.ID, v.Nodes, v.Nodes-1)
 	}
+	if err := v.CheckReactors(); err != nil {
+		return err
+	}
 	switch {
 	case v.Return && !v.Survive:
 		return errors.New("--return without --survive: where the loss of a node ends all there is nothing to come back to; give --survive, on all nodes")
@@ -191,6 +197,29 @@ func (v *Values) Check() error {
 		v.Ranks = v.Nodes
 	}
 	return v.checkTLS()
+}
+
+// CheckReactors tells what a daemon of several reactors cannot do.
+func (v *Values) CheckReactors() error {
+	with, why := "", ""
+	switch least := Bytes(v.Reactors) * node.MinMemoryBytes; {
+	case v.Reactors <= 1:
+		return nil
+	case v.Survive:
+		with, why = "--survive", "a node that survives the loss of others has one reactor"
+	case v.Trap == pagetable.TrapSigsegv:
+		with, why = "--trap "+v.Trap, "several reactors need userfaultfd"
+	case v.EmulateLatency != 0 || v.EmulateBandwidth != 0:
+		with, why = "--emulate-latency or --emulate-bandwidth", "a node that emulates a network has one reactor"
+	case v.Stages != 0:
+		with, why = "--stages", "a node that records the stages of faults has one reactor"
+	case v.Memory != AutoMemory && v.Memory < least:
+		return fmt.Errorf("--memory %v with --reactors %d: each reactor has a part of the memory, and needs %v; give --memory %v at least, or fewer reactors, on all nodes",
+			v.Memory, v.Reactors, Bytes(node.MinMemoryBytes), least)
+	default:
+		return nil
+	}
+	return fmt.Errorf("--reactors %d with %s: %s; leave out one of them, on all nodes", v.Reactors, with, why)
 }
 
 func (v *Values) checkStatic() error {

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+
+	"dsmd/internal/stripes"
+	"dsmd/protocol"
+	"dsmd/transport/tcp"
+
+	"go.uber.org/zap"
+)
+
+// newReactors makes the reactors of a daemon, and returns the one that leads.
+func newReactors(cfg Config) (lead *Node, err error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	count := max(cfg.Core.Reactors, 1)
+	listeners := make([]net.Listener, count)
+	listeners[0] = cfg.Listener
+	if count > 1 && cfg.Listener != nil {
+		listeners = tcp.Channels(cfg.Listener, count, func(line string) { cfg.Log.Warn(line) })
+	}
+	all := make([]*Node, count)
+	division, latency := stripes.Of(cfg.Core.StripePages, count), newHistograms()
+	// the one that leads is made last, as it has to know the others
+	for number := count - 1; number >= 0; number-- {
+		own := cfg
+		own.Listener, own.Memory.Bytes = listeners[number], cfg.Memory.Bytes/uint64(count)
+		if number > 0 {
+			own.Socket, own.Farewell, own.Metrics = nil, nil, nil
+			own.Log = cfg.Log.With(zap.Int("reactor", number))
+		}
+		s := &partition{number: number, division: division, all: all, latency: latency, freeing: map[protocol.ObjectID]int{}}
+		if all[number], err = newNode(own, s); err != nil {
+			for _, l := range listeners[:number+1] {
+				if l != nil {
+					l.Close()
+				}
+			}
+			for _, n := range all[number+1:] {
+				n.close(err)
+			}
+			return nil, err
+		}
+	}
+	return all[0], nil
+}
+
+// reactors are all of this node's daemon, this one among them.
+func (n *Node) reactors() []*Node {
+	if len(n.partition.all) == 0 {
+		return []*Node{n}
+	}
+	return n.partition.all
+}
+
+// errEnded has the other reactors end with the one that leads.
+var errEnded = errors.New("node: the reactor that leads has ended")
+
+// runAll runs all reactors of the daemon until one of them ends, and then has the others end.
+func (n *Node) runAll(ctx context.Context) error {
+	// A reactor that polls has a P to itself. Another one that has something to do must not wait
+	// for it, nor must what makes connections.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), len(n.partition.all)+2))
+	others, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	own, stopOwn := context.WithCancelCause(ctx)
+	var all sync.WaitGroup
+	for _, o := range n.partition.others() {
+		all.Go(func() {
+			err := o.run(others)
+			if others.Err() != nil {
+				return // it ends because it was to
+			}
+			n.news.tell(func() { n.end.breakDown(err) })
+			stopOwn(err) // if it has not begun to serve
+		})
+	}
+	err := n.run(own)
+	if cause := context.Cause(own); err == nil && ctx.Err() == nil && cause != nil {
+		err = cause
+	}
+	stop(errEnded)
+	all.Wait()
+	stopOwn(nil)
+	return err
+}

@@ -77,7 +77,7 @@ var allowed = []struct {
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
 	{"internal/launch", []string{"internal/certs", "internal/faultlog", "internal/memfile", "internal/memlimit", "internal/runstats"}},
 	{"internal/lint", nil},
-	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
+	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster", "internal/uffd"}},
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},
 	{"internal/membership", []string{"internal/wire"}},
 	{"internal/memfile", nil},

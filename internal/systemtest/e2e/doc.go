@@ -15,6 +15,7 @@
 //	run_test.go       `dsmd run`
 //	stress_test.go    many programs that give up, allocate, fork, stop and die at the same time
 //	pin_test.go       system calls on memory that is pinned
+//	reactors_test.go  daemons of several reactors
 //	trap_test.go      which trap is chosen where userfaultfd is forbidden
 //	user_test.go      all that matters once more, as an ordinary user
 package e2e

@@ -1,11 +1,13 @@
 package litmus
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -15,12 +17,14 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/internal/systemtest/testcluster"
+	"dsmd/internal/uffd"
 )
 
 var (
 	rounds = flag.Int("litmus.rounds", 60, "rounds of each litmus test on each size of cluster; the long run has 20000 and more")
 	seed   = flag.Uint64("litmus.seed", 1, "of the placements, delays and states of pages")
 	size   = flag.Int("litmus.nodes", 0, "nodes of the cluster; 0: two and then four")
+	shared = flag.Int("litmus.reactors", 0, "reactors of each daemon; 0: one, and two where there are two nodes")
 	// A round takes less than 1 ms on a machine that does nothing else.
 	roundLimit = flag.Duration("litmus.round", 10*time.Millisecond, "what a round may take on average; more for a machine that is emulated")
 )
@@ -71,23 +75,38 @@ var variants = []struct {
 func perVariant(rounds int) int { return (rounds + len(variants) - 1) / len(variants) }
 
 // TestShapes runs all litmus tests on clusters of two and four nodes. On two nodes, threads share
-// nodes.
+// nodes, and each of two reactors serves every other page.
 //
 //	go test ./internal/systemtest/litmus -run TestShapes -v -timeout 60m -litmus.rounds 20000
 func TestShapes(t *testing.T) {
-	sizes := []int{2, 4}
-	if *size > 0 {
-		sizes = []int{*size}
+	type cluster struct{ nodes, reactors int }
+	clusters := []cluster{{2, 2}, {4, 1}}
+	if !mayHaveSeveral() {
+		clusters[0].reactors = 1
 	}
-	for _, nodes := range sizes {
-		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+	if *size > 0 || *shared > 0 {
+		clusters = []cluster{{cmp.Or(*size, 2), max(*shared, 1)}}
+	}
+	for _, c := range clusters {
+		t.Run(fmt.Sprintf("%d nodes, %d reactors", c.nodes, c.reactors), func(t *testing.T) {
 			job := testcluster.Job{
-				Nodes: nodes, Program: runAll, Flags: []string{"--output", "plain"}, Args: []string{strconv.Itoa(*rounds), strconv.FormatUint(*seed, 10)},
+				Nodes: c.nodes, Program: runAll, Flags: []string{"--output", "plain", "--reactors", strconv.Itoa(c.reactors), "--stripe", "1"},
+				Args:  []string{strconv.Itoa(*rounds), strconv.FormatUint(*seed, 10)},
 				Limit: testcluster.Patience + time.Duration(*rounds*len(Shapes))**roundLimit,
 			}
 			judge(t, results(t, job.Succeed(t).Output()))
 		})
 	}
+}
+
+// mayHaveSeveral reports whether daemons can have several reactors, which need userfaultfd.
+func mayHaveSeveral() bool {
+	fd, err := uffd.Open()
+	if err != nil {
+		return false
+	}
+	fd.Close()
+	return !strings.Contains(os.Getenv(testcluster.FlagsEnv), "sigsegv")
 }
 
 // results reads what rank 0 has printed.

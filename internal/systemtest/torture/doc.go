@@ -6,6 +6,7 @@
 //
 //	go test ./internal/systemtest/torture                                    a few seconds on each trap back end
 //	go test ./internal/systemtest/torture -run TestTorture -v -timeout 0 -torture.for 10m -torture.trap sigsegv
+//	go test ./internal/systemtest/torture -run TestTorture -v -timeout 0 -torture.for 10m -torture.trap reactors
 //	go test ./internal/systemtest/torture -run TestTorture -v -timeout 0 -torture.for 3h -torture.trap uffd -torture.seed 7
 //
 // The seed is printed. It decides what every goroutine tries in which order and when processes come

@@ -20,7 +20,8 @@ import (
 
 var (
 	span     = flag.Duration("torture.for", 2*time.Second, "how long each back end is tortured")
-	only     = flag.String("torture.trap", "", "torture this back end only: uffd or sigsegv")
+	only     = flag.String("torture.trap", "", "torture this back end only: uffd, sigsegv, or reactors, which is uffd with several reactors")
+	reactors = flag.Int("torture.reactors", 3, "how many that is")
 	seedFlag = flag.Uint64("torture.seed", 0, "of what goroutines do and when processes come and go; 0: a fresh one")
 	pins     = flag.Bool("torture.pins", true, "pin words, too")
 	nodes    = flag.Int("torture.nodes", 2, "daemons")
@@ -53,25 +54,31 @@ func TestTorture(t *testing.T) {
 	for seed == 0 {
 		seed = rand.Uint64()
 	}
-	for trap, require := range map[string]func(*testing.T){
-		"uffd": func(t *testing.T) { uffdtest.Require(t) },
-		"sigsegv": func(t *testing.T) {
+	known := false
+	for trap, x := range map[string]struct {
+		require func(*testing.T)
+		flags   []string
+	}{
+		"uffd":     {func(t *testing.T) { uffdtest.Require(t) }, []string{"--trap", "uffd"}},
+		"reactors": {func(t *testing.T) { uffdtest.Require(t) }, []string{"--trap", "uffd", "--reactors", strconv.Itoa(*reactors), "--stripe", "1"}},
+		"sigsegv": {func(t *testing.T) {
 			if err := sigsegv.Available(); err != nil {
 				t.Skip(err)
 			}
-		},
+		}, []string{"--trap", "sigsegv"}},
 	} {
+		known = known || *only == trap
 		if *only != "" && *only != trap {
 			continue
 		}
 		t.Run(trap, func(t *testing.T) {
-			require(t)
+			x.require(t)
 			t.Logf("to do it again: -torture.trap %s -torture.seed %d -torture.for %v -torture.nodes %d", trap, seed, *span, *nodes)
-			newCampaign(t, trap, *nodes, seed).run(*span)
+			newCampaign(t, x.flags, *nodes, seed).run(*span)
 		})
 	}
-	if *only != "" && *only != "uffd" && *only != "sigsegv" {
-		t.Fatalf("-torture.trap %s: there are uffd and sigsegv", *only)
+	if *only != "" && !known {
+		t.Fatalf("-torture.trap %s: there are uffd, reactors and sigsegv", *only)
 	}
 }
 
@@ -110,11 +117,11 @@ type guest struct {
 // SIGKILL.
 const leavesOften = 3
 
-func newCampaign(t *testing.T, trap string, nodes int, seed uint64) *campaign {
+func newCampaign(t *testing.T, flags []string, nodes int, seed uint64) *campaign {
 	stay := nodes * stayersPerNode
 	ranks := stay + nodes*guestsPerNode
 	g := &campaign{
-		t: t, c: testcluster.Serve(t, nodes, ranks, "--trap", trap, "--log-level", "error"),
+		t: t, c: testcluster.Serve(t, nodes, ranks, append(flags, "--log-level", "error")...),
 		r: rand.New(rand.NewPCG(seed, 0)), stall: testcluster.Patience,
 	}
 	for rank := range stay {
@@ -295,7 +302,7 @@ func (g *campaign) describeHang(v *victim) string {
 func TestHangIsNoticed(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
-	g := newCampaign(t, "uffd", 2, 1)
+	g := newCampaign(t, []string{"--trap", "uffd"}, 2, 1)
 	g.stall = time.Second
 	g.c.Daemons[1].Stop(t)
 	var silent *victim

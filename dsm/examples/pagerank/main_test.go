@@ -61,7 +61,7 @@ func TestCost(t *testing.T) {
 			return after(rounds, err)
 		}
 		// Others take from ranks that are late, which costs faults; by hand they would wait.
-		kittest.Versions{Kit: onKit, Hand: func() error { return after(byHand(ctx, c, g, limit)) }, Faults: 3}.Compare(t, ctx, c)
+		kittest.Versions{Kit: onKit, Hand: func() error { return after(byHand(ctx, c, g, limit)) }, Faults: 6}.Compare(t, ctx, c)
 		kittest.Took(t, ctx, c, "the obvious version", func() error { return after(obvious(ctx, c, g, limit)) })
 	})
 }

@@ -62,7 +62,7 @@ func (g *fetcher) startPin(p *program, c *attach.Call) {
 	g.count(p, &g.meter.count.pins)
 	// It may have more pinned than it could now, for a bound can be lowered.
 	pages, ok := g.pagesOf(c)
-	if !ok {
+	if !ok { // begin says so, unless they are too many in any case
 		pages = int(min(c.Count, maxPinned+1))
 	}
 	if pages > max(g.intake.room.pinnable()-p.pinned, 0) {

@@ -62,8 +62,8 @@
 //
 // What the coherence of a page needs it shares with no other page, but the view and some bounds. So
 // a node may divide its pages among several engines (Config.Partitions), each on a thread of its
-// own. Partition s of all nodes is a cluster of its own, with its own messages, for the pages that
-// are its own on all nodes: no message and no lock goes from one partition to another. Only
+// own. The engines of one number on all nodes are a partition, a cluster with messages of its own,
+// for the pages that are theirs: no message and no lock goes from one partition to another. Only
 // partition 0 has locks, barriers and names. Two things concern the others, and their hosts carry
 // them over: that memory is freed, for which all partitions of a node do their part of a phase
 // before the node acknowledges it (EffectFreePhase), and that a program has synchronised

@@ -20,9 +20,9 @@ type Config struct {
 	// MaxHold bounds the time when it grows because an access did not get through. It is also how
 	// long a group lease keeps contended pages, see pacing.go.
 	MaxHold Time
-	// Partitions is by how many engines the pages of a node are divided among the threads that
-	// serve them, and Partition is which of them this one is; 0 or 1: this engine has all
-	// pages. Partition s of all nodes is a cluster of its own for its pages, see doc.go.
+	// Partitions is among how many engines of a node its pages are divided, and Partition is the
+	// number of this one; with 0 or 1 Partitions it has all pages. The engines of one number on all
+	// nodes are a cluster of their own for their pages, see doc.go.
 	Partition, Partitions int
 	// Outside: the cluster runs already and this node is not in it. Its first event is the
 	// EventEpoch that lets it in.
@@ -146,7 +146,7 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		e.reclaim.forgotten(ev)
 	case EventFreePhase:
 		e.reclaim.phase(ev)
-	case EventSynchronised:
+	case EventSynchronised: // that is all
 	case EventCommit:
 		e.commits.commit(ev)
 	case EventEvict:

@@ -92,9 +92,9 @@ const (
 	OpPrograms
 	// OpFaultLog: tell what the log of faults has from place Object on, and keep it for some
 	// seconds more, with the faultlog.Detail in Count, or what another reader wants besides. Each
-	// reactor has a log; FaultLogOf makes Count for one of them. A program
-	// is told of its own faults, an observer of all, and both of all departures that there are.
-	// Reply, at once: a faultlog.Batch.
+	// reactor has a log; FaultLogOf makes Count for one of them. A program is told of its own
+	// faults, an observer of all, and both of all departures that there are. Reply, at once: a
+	// faultlog.Batch.
 	OpFaultLog
 	// OpName: the program calls the lock or barrier Object by Name, which is cut to MaxCalled bytes
 	// and may be empty. The daemon keeps the first MaxNames names for as long as the program is
@@ -128,5 +128,5 @@ func (o Op) TakesLock() bool { return o == OpAcquire || o == OpRepair || o == Op
 // FaultLogOf is the Count of an OpFaultLog that is for one of the daemon's reactors.
 func FaultLogOf(reactor int, detail uint8) uint64 { return uint64(reactor)<<8 | uint64(detail) }
 
-// FaultLogIn is what FaultLogOf made a Count of. A daemon has fewer reactors than may come out.
+// FaultLogIn is what FaultLogOf has put into a Count. The daemon may have no such reactor.
 func FaultLogIn(count uint64) (reactor uint64, detail uint64) { return count >> 8, count & 0xff }

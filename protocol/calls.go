@@ -9,7 +9,9 @@ func (e *Engine) answer(m *Message) {
 		e.barriers.onRelease(m)
 	case name && m.Kind == KindNameReply:
 		if c := e.names.onReply(m); c != nil {
-			e.noteBound(c, m)
+			first, count, _ := DecodeRun(m.AsNameReply().Answer)
+			call, _ := DecodeNameCall(c.payload) // which this node has made
+			e.noteBound(run{first, count}, call.Replicas)
 		}
 	case arrival || name:
 		e.reject(m, "the call that it answers went to another node, or was another")
@@ -17,12 +19,9 @@ func (e *Engine) answer(m *Message) {
 }
 
 // noteBound notes which memory a Bind has brought, and whether that is replicated.
-func (e *Engine) noteBound(c *nameCall, m *Message) {
-	first, count, _ := DecodeRun(m.AsNameReply().Answer)
-	e.reclaim.noteBound(run{first, count})
-	if bound, err := DecodeNameCall(c.payload); err == nil {
-		e.backups.replicate(run{first, count}, int(bound.Replicas))
-	}
+func (e *Engine) noteBound(x run, replicas uint8) {
+	e.reclaim.noteBound(x)
+	e.backups.replicate(x, int(replicas))
 }
 
 // cancel ends a program's wait, whatever it waits for.

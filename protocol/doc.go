@@ -64,10 +64,11 @@
 // a node may divide its pages among several engines (Config.Partitions), each on a thread of its
 // own. The engines of one number on all nodes are a partition, a cluster with messages of its own,
 // for the pages that are theirs: no message and no lock goes from one partition to another. Only
-// partition 0 has locks, barriers and names. Two things concern the others, and their hosts carry
-// them over: that memory is freed, for which all partitions of a node do their part of a phase
-// before the node acknowledges it (EffectFreePhase), and that a program has synchronised
-// (EventSynchronised). Views do not change where there are several partitions.
+// partition 0 has locks, barriers and names. What concerns the others their hosts carry over: that
+// memory is bound (EventBound); that it is freed, for which all partitions of a node do their part
+// of a phase before the node acknowledges it (EffectFreePhase); that a program has synchronised
+// (EventSynchronised); a view (EventEpoch), for which each partition recovers by itself; and which
+// memory was in use then (EffectInUse).
 //
 // # Order and concurrency
 //

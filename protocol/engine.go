@@ -57,8 +57,6 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("protocol: a region of %d pages", c.Pages)
 	case c.Partition < 0 || c.Partition >= max(c.Partitions, 1):
 		return fmt.Errorf("protocol: partition %d of %d", c.Partition, c.Partitions)
-	case c.Partitions > 1 && c.Outside:
-		return fmt.Errorf("protocol: a node of %d partitions that comes to a cluster; it has one", c.Partitions)
 	case c.HomeStripe == 0:
 		return fmt.Errorf("protocol: HomeStripe is 0; it is at least one page")
 	case c.ContentionThreshold < 0:
@@ -105,7 +103,7 @@ func New(cfg Config) *Engine {
 	}
 	in := newEnv(cfg)
 	e := &Engine{pages: newPages(in), barriers: barriers{env: in}, names: names{env: in}, recovery: recovery{env: in}}
-	e.registry = newRegistry(in, cfg.Self == 0 && !cfg.Outside)
+	e.registry = newRegistry(in, cfg.Self == 0 && cfg.Partition == 0 && !cfg.Outside)
 	return e
 }
 
@@ -146,6 +144,10 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		e.reclaim.forgotten(ev)
 	case EventFreePhase:
 		e.reclaim.phase(ev)
+	case EventBound:
+		e.noteBound(run{ev.Object.Page(), ev.Count}, ev.Replicas)
+	case EventInUse:
+		e.recovery.inUse(ev)
 	case EventSynchronised: // that is all
 	case EventCommit:
 		e.commits.commit(ev)

@@ -53,6 +53,7 @@ func (e *Engine) newEpoch(ev Event) {
 	e.recovery.begin()
 	e.evac.stop()
 	e.backups.asked = nil
+	e.reclaim.early = nil
 	e.barriers.suspend()
 	if e.pace.groupLease.active {
 		e.pace.endGroupLease() // what others asked for does not count any more
@@ -130,6 +131,7 @@ func (e *Engine) advance() {
 		for _, n := range v.members {
 			e.send(EpochReady{v.epoch}.To(n))
 		}
+		e.reclaim.ready()
 	}
 	if v.phase == ready && e.recovery.allReady() {
 		e.resume()
@@ -234,6 +236,9 @@ func (e *Engine) sendReports() {
 	for _, id := range e.backups.kept {
 		top = max(top, id.Page()+1)
 	}
+	if e.cfg.Partitions > 1 {
+		top = e.cfg.Pages // this one does not know what the others know
+	}
 	e.backups.reportBackups(parcelFor)
 	e.names.report(parcelFor(e.allocator()), max(top, e.reclaim.top()))
 	e.registry.report(parcelFor(e.allocator()))
@@ -287,7 +292,7 @@ func (e *Engine) applyReports() {
 	e.reclaim.freed, e.reclaim.frees = nil, 0
 	e.barriers.forgetArrivals()
 	e.registry.restartPhases()
-	if e.allocator() == e.cfg.Self {
+	if e.allocator() == e.cfg.Self && e.cfg.Partition == 0 {
 		if !e.registry.stays() {
 			e.recovery.forgetCalls()
 		}

@@ -39,10 +39,17 @@ const (
 	EventClientGone
 	// EventFreed: the effect Free is done.
 	EventFreed
-	// EventFreePhase, where a node has several partitions (Config.Partitions): to partition 0,
-	// that all partitions of the node have done their part of Phase of freeing Count pages from
-	// Object on; to another, that it has to do its part. EffectFreePhase follows there.
+	// EventFreePhase, where a node has several partitions (Config.Partitions): to partition 0, that
+	// all partitions of the node have done their part of Phase of freeing Count pages from Object
+	// on, in Epoch; to another, that it has to do its part. EffectFreePhase follows there. One of
+	// an epoch that is over is too late for anything.
 	EventFreePhase
+	// EventBound, to the partitions but 0: a program of this node has bound Count pages from Object
+	// on, of which Replicas are to be kept. It comes before the program can touch them.
+	EventBound
+	// EventInUse, to the partitions but 0: which memory was in use when Epoch began, as Payload of
+	// EffectInUse.
+	EventInUse
 	// EventSynchronised: a program of the node has synchronised by a call that another
 	// partition has served.
 	EventSynchronised
@@ -93,10 +100,11 @@ type Event struct {
 	Unrepaired bool
 	Payload    []byte
 	Message    *Message
-	Count      uint64   // EventFreePhase: pages
+	Count      uint64   // EventFreePhase, EventBound: pages
 	Phase      uint32   // EventFreePhase
+	Replicas   uint8    // EventBound: as in NameCall
 	Node       NodeID   // EventEvict, EventDecline
-	Epoch      uint32   // EventEpoch: greater than that of all before
+	Epoch      uint32   // EventEpoch: greater than that of all before; EventFreePhase, EventInUse
 	Members    []NodeID // EventEpoch: in ascending order
 	Homes      []NodeID // EventEpoch: in ascending order, at least one; nil: all members
 	// Orderly, of EventEpoch: all that are members no longer had been leaving, and left when every
@@ -142,10 +150,14 @@ const (
 	EffectComplete
 	// EffectFree: drop Count pages from Object on; EventFreed follows.
 	EffectFree
-	// EffectFreePhase, where a node has several partitions: this one has done its part of Phase
-	// of freeing Count pages from Object on. The host of partition 0 has the others do theirs,
-	// and reports EventFreePhase when they have; that of another tells the host of partition 0.
+	// EffectFreePhase, where a node has several partitions: this one has done its part of Phase of
+	// freeing Count pages from Object on, in Epoch. The host of partition 0 has the others do
+	// theirs, and reports EventFreePhase when they have; that of another tells the host of
+	// partition 0.
 	EffectFreePhase
+	// EffectInUse, of partition 0 where a node has several: the host has the others know by
+	// EventInUse which memory was in use, without which their recovery for Epoch does not end.
+	EffectInUse
 	// EffectReject: Message can not be explained by any state of a correct peer. Reason says why.
 	// The engine has ignored it; the host should part with Message.From.
 	EffectReject
@@ -211,6 +223,7 @@ type Effect struct {
 	Object    ObjectID
 	Count     uint64
 	Phase     uint32 // EffectFreePhase
+	Epoch     uint32 // EffectFreePhase, EffectInUse
 	Ticket    Ticket
 	Payload   []byte
 	Reason    string

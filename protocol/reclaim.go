@@ -18,6 +18,15 @@ type reclaim struct {
 	// bound is the memory that programs of this node have bound, until it is free. Whether a name
 	// has it still or not, this node and its host remember things of it.
 	bound []run
+	// early are the phases that partition 0 has told this one, another, before its recovery was
+	// over.
+	early []freePhase
+}
+
+// freePhase is a phase of freeing a run that another partition has told.
+type freePhase struct {
+	run
+	phase uint32
 }
 
 // freedExtent is a run of pages that is being freed, on every node.
@@ -70,19 +79,39 @@ func (r *reclaim) begin(x run, phase uint32) bool {
 // done acknowledges a phase of freeing a run, or says that this partition has done its part of it.
 func (r *reclaim) done(x run, phase uint32) {
 	if r.cfg.Partitions > 1 {
-		r.emit(Effect{Kind: EffectFreePhase, Object: PageObject(x.first), Count: x.count, Phase: phase})
+		r.emit(Effect{Kind: EffectFreePhase, Object: PageObject(x.first), Count: x.count, Phase: phase, Epoch: r.view.epoch})
 		return
 	}
 	r.send(FreeAck{Phase: phase}.To(r.allocator(), PageObject(x.first)))
 }
 
 // phase acknowledges a phase of which all partitions of this node have done their part, or begins
-// this one's.
+// this one's. What was being freed in an epoch that is over is freed anew.
 func (r *reclaim) phase(ev Event) {
-	if r.cfg.Partition == 0 {
+	switch x := (freePhase{run{ev.Object.Page(), ev.Count}, ev.Phase}); {
+	case ev.Epoch < r.view.epoch:
+	case r.cfg.Partition == 0:
 		r.send(FreeAck{Phase: ev.Phase}.To(r.allocator(), ev.Object))
-	} else if !r.begin(run{ev.Object.Page(), ev.Count}, ev.Phase) {
+	case !r.view.changes():
+		r.early = append(r.early, x)
+	default:
+		r.beginOwn(x)
+	}
+}
+
+// beginOwn begins this partition's part of a phase.
+func (r *reclaim) beginOwn(x freePhase) {
+	if !r.begin(x.run, x.phase) {
 		panic("protocol: the host has pages freed out of order")
+	}
+}
+
+// ready begins what partition 0 has told while this one had not recovered.
+func (r *reclaim) ready() {
+	early := r.early
+	r.early = nil
+	for _, x := range early {
+		r.beginOwn(x)
 	}
 }
 
@@ -182,12 +211,13 @@ func (r *reclaim) forgotten(ev Event) {
 
 // clone returns an independent copy, of other pages.
 func (r *reclaim) clone(of *pages) reclaim {
-	return reclaim{of, slices.Clone(r.freed), r.frees, slices.Clone(r.bound)}
+	return reclaim{of, slices.Clone(r.freed), r.frees, slices.Clone(r.bound), slices.Clone(r.early)}
 }
 
 // appendState appends an encoding: see Engine.AppendState.
 func (r *reclaim) appendState(b []byte) []byte {
 	b = appendEach(appendNumbers(b, uint64(r.frees)), r.bound, func(b []byte, x run) []byte { return x.append(b) })
+	b = appendEach(b, r.early, func(b []byte, x freePhase) []byte { return appendNumbers(x.run.append(b), uint64(x.phase)) })
 	return appendEach(b, r.freed, func(b []byte, d freedExtent) []byte {
 		return append(appendNumbers(b, uint64(d.first), d.count, uint64(d.phase)), bits(d.busy, d.dropping))
 	})
@@ -195,6 +225,9 @@ func (r *reclaim) appendState(b []byte) []byte {
 
 // check tells what contradicts itself.
 func (r *reclaim) check() error {
+	if len(r.early) > 0 && (r.cfg.Partition == 0 || r.view.changes()) {
+		return fmt.Errorf("%v wait for the end of a recovery, and there is none, or this partition has the say", r.early)
+	}
 	ordered := slices.SortedFunc(slices.Values(r.freed), func(a, b freedExtent) int { return cmp.Compare(a.first, b.first) })
 	for i, d := range ordered {
 		if d.phase < 1 || d.phase >= lastPhase || d.dropping && d.phase != 2 {

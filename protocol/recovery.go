@@ -223,6 +223,17 @@ func (r *recovery) onBound(m *Message) {
 		return
 	}
 	r.bound, r.since = true, k.Since
+	if r.cfg.Partitions > 1 {
+		r.emit(Effect{Kind: EffectInUse, Epoch: r.view.epoch, Payload: slices.Concat(r.pieces...)})
+	}
+}
+
+// inUse takes from partition 0 which memory was in use.
+func (r *recovery) inUse(ev Event) {
+	if ev.Epoch != r.view.epoch || r.bound {
+		panic("protocol: the host says which memory was in use in another epoch, or twice")
+	}
+	r.pieces, r.bound = [][]byte{slices.Clone(ev.Payload)}, true
 }
 
 // boundBytes is how much has come of what memory was in use.

@@ -34,7 +34,7 @@ func assemble(cfg Config, s *partition, table pagetable.Table, peers *network) (
 		cfg: cfg, log: cfg.Log, choice: pagetable.Choice{Trap: pagetable.TrapUffd}, net: peers, partition: s,
 		clock: &clock{start: time.Now()}, news: &news{},
 	}
-	n.members = newMembers(&n.cfg)
+	n.members = newMembers(&n.cfg, s)
 	n.build(store)
 	if err := n.meter.stages.begin(n.clock.start); err != nil {
 		return nil, err
@@ -152,4 +152,5 @@ func (n *Node) buildLoop(out *outbox) {
 		moveCore: netio.ChangeCore, priority: priority{rests: &n.meter.count.rests},
 	}
 	n.programs.priority = &n.loop.priority
+	n.members.followers.poll = n.loop.pollNet
 }

@@ -48,6 +48,8 @@ type openCall struct {
 	waits  bool          // for a lock, barrier or commit, as callWait has it
 	callWait
 	losses uint64 // OpArrive: how many ranks the program knows to be lost
+	// replicas is of OpBind.
+	replicas uint8
 	// place tells what the program does after this call from what it does after others: the object,
 	// and of a barrier also where in the program it waits; 0: of other calls.
 	place uint64
@@ -91,7 +93,9 @@ func (k *calls) ask(p *program, c *attach.Call) {
 		k.synchronised()
 		open = k.askBarrier(p, c, &ev)
 	case attach.OpCommit:
-		k.meter.count.commits.Add(1)
+		if k.drive.partition.number == 0 {
+			k.meter.count.commits.Add(1)
+		}
 		ev.Kind, open = protocol.EventCommit, k.survives
 		if !open { // nobody would be left to look at backups
 			p.answer(&attach.Reply{Ticket: c.Ticket})
@@ -127,7 +131,12 @@ func (k *calls) ask(p *program, c *attach.Call) {
 // begin is a call from now on.
 func (k *calls) begin(p *program, c *attach.Call) openCall {
 	o := openCall{p: p, ticket: c.Ticket, op: c.Op, access: c.Access, name: c.Name, losses: c.Count}
-	if o.waits = c.Op.TakesLock() || c.Op == attach.OpArrive || c.Op == attach.OpCommit; !o.waits {
+	if k.survives {
+		o.replicas = c.Replicas
+	}
+	// a commit waits at all reactors, and is counted once
+	o.waits = c.Op.TakesLock() || c.Op == attach.OpArrive || c.Op == attach.OpCommit && k.drive.partition.number == 0
+	if !o.waits {
 		return o
 	}
 	o.place = c.Object ^ c.Site
@@ -263,16 +272,31 @@ func (k *calls) complete(f *protocol.Effect) {
 	if f.Status == protocol.StatusOwnerDied || f.Status == protocol.StatusUnrepaired {
 		k.logDied(f, c.name)
 	}
-	if !ok {
-		return
+	switch {
+	case !ok:
+	case c.op == attach.OpBind && f.Status == protocol.StatusOK:
+		told := *f
+		told.Payload = slices.Clone(f.Payload) // it may be of a frame
+		spread{k.programs}.tellBound(told.Payload, c.name, c.replicas, func() {
+			if _, open := k.open[told.Ticket]; open {
+				k.answerOrKeep(&c, &told)
+			}
+		})
+	default:
+		k.answerOrKeep(&c, f)
 	}
+}
+
+// answerOrKeep tells a program how its call has ended, now or, if it was granted something, when
+// there is a quorum.
+func (k *calls) answerOrKeep(c *openCall, f *protocol.Effect) {
 	if k.quorum.lost() && (f.Status == protocol.StatusOK || f.Status == protocol.StatusOwnerDied) {
-		held := grantedAnswer{c, *f}
+		held := grantedAnswer{*c, *f}
 		held.effect.Payload = slices.Clone(f.Payload) // it may be of a frame
 		k.granted = append(k.granted, held)
 		return
 	}
-	k.answer(&c, f)
+	k.answer(c, f)
 }
 
 // logDied says that a call was answered with the death of a lock's holder. name is the lock's, with
@@ -299,9 +323,6 @@ func (k *calls) answer(c *openCall, f *protocol.Effect) {
 	delete(k.open, f.Ticket)
 	delete(c.p.waiting, c.ticket)
 	k.end(c)
-	if c.op == attach.OpBind {
-		k.noteExtent(f, c.name)
-	}
 	r := attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload}
 	if c.ended && f.Status == protocol.StatusCanceled || f.Status == protocol.StatusNodeLost {
 		r.Status, r.Payload = attach.StatusNodeLost, []byte(k.names.whoIsLost(c.p))
@@ -312,18 +333,6 @@ func (k *calls) answer(c *openCall, f *protocol.Effect) {
 	c.p.answer(&r)
 	if f.Status == protocol.StatusOK && c.place != 0 {
 		k.intake.goesOn(c.p.id, c.place)
-	}
-}
-
-// noteExtent remembers where an allocation lies. If the engine's answer says nothing that can be
-// understood, the program finds out.
-func (k *calls) noteExtent(f *protocol.Effect, name string) {
-	if f.Status != protocol.StatusOK {
-		return
-	}
-	if first, count, err := protocol.DecodeRun(f.Payload); err == nil {
-		k.intake.extents.Add(pagetable.Page(first), count, name)
-		k.drive.partition.tellOthers(func(o *Node) { o.intake.extents.Add(pagetable.Page(first), count, name) })
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
+	"dsmd/internal/stripes"
 	"dsmd/pagetable"
 	"dsmd/pagetable/pagetabletest"
 	"dsmd/protocol"
@@ -708,4 +709,4 @@ func (c *cluster) pageAt(home, index int) pagetable.Page {
 func simDelays(seed uint64) sim.Options { return sim.Options{Seed: seed, MaxDelay: 30} }
 
 // lone is the place of a reactor that is its daemon's only one.
-func lone() *partition { return &partition{latency: newHistograms()} }
+func lone() *partition { return newPartition(0, stripes.Division{}, nil, newHistograms()) }

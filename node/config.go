@@ -98,8 +98,6 @@ func (c *Config) checkReactors() error {
 		return fmt.Errorf("node: %d reactors; there are 1 to %d", c.Core.Reactors, MaxReactors)
 	case c.Core.Reactors <= 1:
 		return nil
-	case c.Survive:
-		with = "survives the loss of nodes (--survive)"
 	case c.Stages != nil:
 		with = "records the stages of faults (--stages)"
 	case c.Network.Emulated.IsOn():

@@ -159,15 +159,18 @@ func (d *driver) carryOut(f *protocol.Effect) {
 	case protocol.EffectComplete:
 		d.calls.complete(f)
 	case protocol.EffectResumed:
-		d.members.resumed(uint32(f.Count))
+		d.dropStash()
+		d.members.recovered(uint32(f.Count))
 	case protocol.EffectOffered:
 		d.room.consider(f)
 	case protocol.EffectDeclined:
 		d.room.declined(f)
 	case protocol.EffectHandedOver:
-		d.members.leaving.handedOver(uint32(f.Count))
+		d.members.handedOver(uint32(f.Count))
 	case protocol.EffectFreePhase:
 		d.freePhase(f)
+	case protocol.EffectInUse:
+		d.inUse(f)
 	case protocol.EffectReject:
 		m := &f.Message
 		d.exec.out.expel(transport.NodeID(m.From), fmt.Errorf("node: node %d broke the protocol with %v for %v: %s", m.From, m.Kind, m.Object, f.Reason))

@@ -77,10 +77,13 @@ func (j *joins) connected(peer transport.NodeID) {
 	j.members.log.Info("peer is up", zap.Uint16("peer", uint16(peer)))
 	j.up[peer] = true
 	delete(j.missing, peer)
-	if j.members.outside() {
+	if j.seeks() {
 		j.askIn(agreement.NodeID(peer))
 	}
 }
+
+// seeks is whether this node, by this reactor, asks to be let in.
+func (j *joins) seeks() bool { return j.members.agreement != nil && j.members.outside() }
 
 // lost notes that a peer is lost, and lets a successor come as soon as it is left out.
 func (j *joins) lost(peer transport.NodeID) {
@@ -101,7 +104,12 @@ func (j *joins) newView() { clear(j.hearers) }
 // welcome waits for a member that was none in the view before, if it has not connected yet.
 func (j *joins) welcome(id agreement.NodeID) {
 	j.processes[id] = j.members.agreement.ProcessOf(id)
-	if peer := transport.NodeID(id); !j.up[peer] {
+	j.await(transport.NodeID(id))
+}
+
+// await waits for a member for as long as patience says, if it has not connected yet.
+func (j *joins) await(peer transport.NodeID) {
+	if !j.up[peer] {
 		j.missing[peer] = j.members.drive.clock.now + j.patience()
 	}
 }
@@ -110,7 +118,8 @@ func (j *joins) welcome(id agreement.NodeID) {
 // already, if this node was late to hear that the one was let in and then lost.
 func (j *joins) part(e expelling) {
 	if asker := j.askers[e.peer]; asker == 0 || asker == e.process {
-		j.members.out.net.Disconnect(e.peer, fmt.Errorf("the nodes that go on are %s", list(j.members.list)))
+		j.members.part(e.peer)
+		j.members.tellPart(e.peer)
 	}
 }
 
@@ -126,7 +135,7 @@ func (j *joins) askIn(peer agreement.NodeID) {
 // tick asks again to be let in, and gives up members that do not come.
 func (j *joins) tick() {
 	now := j.members.drive.clock.now
-	if j.members.outside() && now-j.asked >= askEvery {
+	if j.seeks() && now-j.asked >= askEvery {
 		for peer := range j.up {
 			j.askIn(agreement.NodeID(peer))
 		}
@@ -143,7 +152,7 @@ func (j *joins) tick() {
 // tickIn is for how long the reactor may sleep for the sake of tick; less than 0: for ever.
 func (j *joins) tickIn(now time.Duration) time.Duration {
 	in := time.Duration(-1)
-	if j.members.outside() {
+	if j.seeks() {
 		in = max(0, j.asked+askEvery-now)
 	}
 	for _, until := range j.missing {

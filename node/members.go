@@ -49,12 +49,15 @@ type members struct {
 	quorum   *quorum
 	programs *programs
 
-	agreement *agreement.State // nil: the loss of a peer ends the node
-	list      []agreement.NodeID
+	// agreement is of the reactor that leads, where the loss of a peer does not end the node. The
+	// others are told what it decides, see followers.go.
+	agreement *agreement.State
+	list      []agreement.NodeID         // empty: this node was not let in yet
 	why       map[transport.NodeID]error // of each peer that was lost
 	// tickAt is when the agreement is told that time has passed; 0: it need not be.
 	tickAt    time.Duration
 	expelling []expelling // nodes that are left out, the oldest first
+	followers followers
 
 	recovering bool
 	began      time.Duration // when the recovery did
@@ -78,27 +81,27 @@ type expelling struct {
 // of who is left.
 const expelAfter = time.Second
 
-func newMembers(cfg *Config) *members {
-	m := &members{cfg: cfg, log: cfg.Log, why: map[transport.NodeID]error{}}
+func newMembers(cfg *Config, of *partition) *members {
+	m := &members{cfg: cfg, log: cfg.Log, why: map[transport.NodeID]error{}, followers: newFollowers(of)}
 	m.roster, m.joins, m.leaving = newRoster(m), newJoins(m), newLeaving(m)
+	for id := 0; id < cfg.Nodes && cfg.Survive && !cfg.Rejoin; id++ {
+		m.list = append(m.list, agreement.NodeID(id))
+	}
 	switch {
-	case !cfg.Survive:
+	case !cfg.Survive || of.number > 0:
 	case cfg.Rejoin:
 		m.agreement = agreement.NewOutside(agreement.NodeID(cfg.Self), m.joins.process)
 	default:
-		for id := range cfg.Nodes {
-			m.list = append(m.list, agreement.NodeID(id))
-		}
 		m.agreement = agreement.New(agreement.NodeID(cfg.Self), m.list)
 	}
 	return m
 }
 
 // survives is whether this node goes on when a peer is lost.
-func (m *members) survives() bool { return m.agreement != nil }
+func (m *members) survives() bool { return m.cfg.Survive }
 
 // outside is whether this node was not let in yet.
-func (m *members) outside() bool { return m.survives() && m.agreement.Outside() }
+func (m *members) outside() bool { return m.survives() && len(m.list) == 0 }
 
 // stayers are the nodes that go on together and do not leave.
 func (m *members) stayers() []protocol.NodeID {
@@ -133,8 +136,12 @@ func (m *members) closed() error {
 
 // peerDown deals with the loss of a peer: the others are asked to go on without it, if they can.
 func (m *members) peerDown(peer transport.NodeID, why error) {
-	if !m.survives() {
+	switch {
+	case !m.survives():
 		m.end.peerLost(peer, why)
+		return
+	case m.agreement == nil:
+		m.channelDown(peer, why)
 		return
 	}
 	if m.has(agreement.NodeID(peer)) {
@@ -199,7 +206,7 @@ func (m *members) tick() bool {
 		m.quorum.state = quorumLost
 		m.goNoFurther()
 	}
-	if m.tickAt == 0 || now < m.tickAt {
+	if m.tickAt == 0 || now < m.tickAt { // always so where another reactor leads
 		return false
 	}
 	m.tickAt = 0
@@ -227,6 +234,10 @@ func (m *members) tickIn(now time.Duration) time.Duration {
 func (m *members) frame(from transport.NodeID, control []byte, payload transport.Payload) {
 	if !m.survives() {
 		m.out.expel(from, fmt.Errorf("node: node %d was started to survive the loss of others and this node was not; start all nodes with --survive, or none", from))
+		return
+	}
+	if m.agreement == nil {
+		m.out.expel(from, fmt.Errorf("node: node %d says to a reactor what is only for the one that leads", from))
 		return
 	}
 	var out []agreement.Output
@@ -265,7 +276,7 @@ func (m *members) enterView(o *agreement.Output) {
 	gone, came := without(m.list, o.Members), without(o.Members, m.list)
 	lost, ev := m.leaving.lost(gone), epochEvent(o)
 	ev.Orderly = len(lost) == 0
-	wasOutside := len(m.list) == 0
+	wasOutside := m.outside()
 	m.list = o.Members
 	m.joins.newView()
 	m.leaving.newView(o.Leaving, len(lost) > 0)
@@ -294,6 +305,7 @@ func (m *members) enterView(o *agreement.Output) {
 		}
 	}
 	m.drive.put(ev)
+	m.tellView(ev, o, came)
 	if wasOutside {
 		m.letIn()
 	}
@@ -301,11 +313,17 @@ func (m *members) enterView(o *agreement.Output) {
 
 // letIn has a node that was outside begin to serve.
 func (m *members) letIn() {
-	if m.out.net.belong != nil {
-		m.out.net.belong()
-	}
+	m.belong()
+	m.followers.of.open()
 	if err := m.door.open(); err != nil {
 		m.end.breakDown(err)
+	}
+}
+
+// belong has peers know that this node is one of a cluster that runs.
+func (m *members) belong() {
+	if m.out.net.belong != nil {
+		m.out.net.belong()
 	}
 }
 
@@ -347,13 +365,13 @@ func (m *members) resumed(epoch uint32) {
 	m.meter.latency.recovery.Observe(took.Seconds())
 	m.log.Info("recovery is over", zap.Uint32("epoch", epoch), zap.String("members", list(m.list)), zap.Duration("took", took))
 	m.calls.endBarriers()
-	m.drive.dropStash()
 	m.agreed(m.agreement.Resumed(epoch, nil))
 }
 
 // block stops granting.
 func (m *members) block() {
 	m.quorum.state = quorumLost
+	m.tellQuorum()
 	m.calls.block()
 	if m.cfg.Rejoin && !m.served {
 		m.quorum.state, m.quorum.until = quorumDeciding, m.drive.clock.now+m.joins.patience()
@@ -403,6 +421,7 @@ func (m *members) noQuorum() error {
 // by themselves.
 func (m *members) unblock() {
 	m.quorum.state, m.end.gone = quorumHas, nil
+	m.tellQuorum()
 	m.meter.count.noQuorum.Store(0)
 	m.log.Info("there are enough nodes again; programs go on")
 	m.calls.unblock()

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"dsmd/internal/stripes"
@@ -25,11 +28,36 @@ type partition struct {
 	latency histograms
 	// freeing is how many of the others have not done their part of a phase of freeing the memory
 	// from a page on; of the one that leads.
-	freeing map[protocol.ObjectID]int
+	freeing map[partFreeing]int
+	// let is closed when the others may connect, which is at once, or when this node was let in
+	// (Config.Rejoin).
+	let     chan struct{}
+	letOnce sync.Once
+}
+
+// newPartition is the place of one of so many reactors as all has.
+func newPartition(number int, of stripes.Division, all []*Node, latency histograms) *partition {
+	return &partition{number: number, division: of, all: all, latency: latency, freeing: map[partFreeing]int{}, let: make(chan struct{})}
+}
+
+// partFreeing is memory that is being freed, from a page on, since a view.
+type partFreeing struct {
+	first protocol.ObjectID
+	epoch uint32
+}
+
+// open lets the other reactors connect.
+func (s *partition) open() {
+	if s.number == 0 {
+		s.letOnce.Do(func() { close(s.let) })
+	}
 }
 
 // several is whether the daemon has more reactors than this one.
 func (s *partition) several() bool { return len(s.all) > 1 }
+
+// reactors is how many the daemon has.
+func (s *partition) reactors() int { return max(len(s.all), 1) }
 
 // others are those that this one leads.
 func (s *partition) others() []*Node {
@@ -92,12 +120,13 @@ func gather[T any](s *partition, ask func(*Node) T, then func([]T)) {
 // freePhase deals with a phase of freeing memory of which this reactor has done its part. All have
 // to have before the node says so.
 func (d *driver) freePhase(f *protocol.Effect) {
-	ev := protocol.Event{Kind: protocol.EventFreePhase, Object: f.Object, Count: f.Count, Phase: f.Phase}
+	ev := protocol.Event{Kind: protocol.EventFreePhase, Object: f.Object, Count: f.Count, Phase: f.Phase, Epoch: f.Epoch}
 	if d.partition.number != 0 {
 		d.partition.tellLead(func(lead *Node) { lead.drive.partFreed(ev) })
 		return
 	}
-	d.partition.freeing[ev.Object] = len(d.partition.others())
+	maps.DeleteFunc(d.partition.freeing, func(of partFreeing, _ int) bool { return of.epoch < ev.Epoch })
+	d.partition.freeing[partFreeing{ev.Object, ev.Epoch}] = len(d.partition.others())
 	d.partition.tellOthers(func(o *Node) {
 		o.drive.step(ev)
 	})
@@ -105,10 +134,20 @@ func (d *driver) freePhase(f *protocol.Effect) {
 
 // partFreed notes that another reactor has done its part.
 func (d *driver) partFreed(ev protocol.Event) {
-	if d.partition.freeing[ev.Object]--; d.partition.freeing[ev.Object] == 0 {
-		delete(d.partition.freeing, ev.Object)
+	of := partFreeing{ev.Object, ev.Epoch}
+	if _, known := d.partition.freeing[of]; !known {
+		return // of a view that is over
+	}
+	if d.partition.freeing[of]--; d.partition.freeing[of] == 0 {
+		delete(d.partition.freeing, of)
 		d.step(ev)
 	}
+}
+
+// inUse tells the other reactors which memory was in use when a recovery began.
+func (d *driver) inUse(f *protocol.Effect) {
+	ev := protocol.Event{Kind: protocol.EventInUse, Epoch: f.Epoch, Payload: slices.Clone(f.Payload)}
+	d.partition.tellOthers(func(o *Node) { o.drive.step(ev) })
 }
 
 // synchronised lets the other reactors know that a program has passed a barrier or got a lock, or

@@ -45,6 +45,12 @@ type parted struct {
 // startParted starts one. configure is called for each reactor before it runs.
 func startParted(t *testing.T, nodes, reactors int, configure func(*Node)) *parted {
 	t.Helper()
+	return startPartedAs(t, nodes, reactors, func(*Config) {}, configure)
+}
+
+// startPartedAs is startParted with a configuration that change has changed.
+func startPartedAs(t *testing.T, nodes, reactors int, change func(*Config), configure func(*Node)) *parted {
+	t.Helper()
 	var nets []*sim.Network
 	for range reactors {
 		nets = append(nets, sim.NewNetwork(nodes, 4096, sim.Options{}))
@@ -56,6 +62,7 @@ func startParted(t *testing.T, nodes, reactors int, configure func(*Node)) *part
 		m.socket = name
 		cfg := testConfig(i, nodes, nodes, l)
 		cfg.Core.Reactors = reactors
+		change(&cfg)
 		if err := cfg.setDefaults(); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +72,7 @@ func startParted(t *testing.T, nodes, reactors int, configure func(*Node)) *part
 			if number > 0 {
 				own.Socket = nil
 			}
-			s := &partition{number: number, division: stripes.Of(stripe, reactors), all: all, latency: latency, freeing: map[protocol.ObjectID]int{}}
+			s := newPartition(number, stripes.Of(stripe, reactors), all, latency)
 			tables[number] = pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: testPages})
 			var err error
 			if all[number], err = assemble(own, s, tables[number], &network{Transport: nets[number].Node(i)}); err != nil {

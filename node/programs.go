@@ -188,7 +188,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 	case attach.OpCheckpoint, attach.OpSaved, attach.OpContents, attach.OpFallback:
 		return s.filesCall(p, c)
 	case attach.OpLostPage:
-		s.losses.answer(p, c)
+		spread{s}.lostPage(p, c)
 	case attach.OpLostRanks:
 		ranks := slices.Sorted(maps.Keys(p.lost))
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendRanks(nil, ranks)})

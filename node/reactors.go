@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"dsmd/internal/stripes"
-	"dsmd/protocol"
 	"dsmd/transport/tcp"
 
 	"go.uber.org/zap"
@@ -35,8 +34,7 @@ func newReactors(cfg Config) (lead *Node, err error) {
 			own.Socket, own.Farewell, own.Metrics = nil, nil, nil
 			own.Log = cfg.Log.With(zap.Int("reactor", number))
 		}
-		s := &partition{number: number, division: division, all: all, latency: latency, freeing: map[protocol.ObjectID]int{}}
-		if all[number], err = newNode(own, s); err != nil {
+		if all[number], err = newNode(own, newPartition(number, division, all, latency)); err != nil {
 			for _, l := range listeners[:number+1] {
 				if l != nil {
 					l.Close()
@@ -72,6 +70,10 @@ func (n *Node) runAll(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, o := range n.partition.others() {
 		all.Go(func() {
+			select {
+			case <-n.partition.let:
+			case <-others.Done():
+			}
 			err := o.run(others)
 			if others.Err() != nil {
 				return // it ends because it was to
@@ -79,6 +81,9 @@ func (n *Node) runAll(ctx context.Context) error {
 			n.news.tell(func() { n.end.breakDown(err) })
 			stopOwn(err) // if it has not begun to serve
 		})
+	}
+	if !n.cfg.Rejoin {
+		n.partition.open()
 	}
 	err := n.run(own)
 	if cause := context.Cause(own); err == nil && ctx.Err() == nil && cause != nil {

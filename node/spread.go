@@ -23,7 +23,7 @@ type joint struct {
 // mayJoin is whether each reactor has a part in a call.
 func mayJoin(op attach.Op) bool {
 	switch op {
-	case attach.OpPrefetch, attach.OpPin, attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpWaits:
+	case attach.OpPrefetch, attach.OpPin, attach.OpCommit, attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpWaits:
 		return true
 	}
 	return false
@@ -33,7 +33,7 @@ func mayJoin(op attach.Op) bool {
 func (s spread) share(p *program, c *attach.Call) {
 	pages := s.drive.exec.table.Pages()
 	fetches := c.Op == attach.OpPrefetch || c.Op == attach.OpPin
-	if !mayJoin(c.Op) || fetches && (c.Object >= pages || c.Count > pages-c.Object) {
+	if !mayJoin(c.Op) || c.Op == attach.OpCommit && !s.cfg.Survive || fetches && (c.Object >= pages || c.Count > pages-c.Object) {
 		return // this one finds out what is wrong with it
 	}
 	j := &joint{op: c.Op, missing: 1}
@@ -60,7 +60,7 @@ func (s spread) forward(p *program, c *attach.Call, to *Node) {
 		as := to.programs.byID[id]
 		switch {
 		case as != nil:
-		case call.Op == attach.OpPrefetch || call.Op == attach.OpPin: // it has gone
+		case !mayObserve(call.Op): // it has gone
 			return
 		default: // an observer, which is not known there
 			as = &program{replies: &to.programs.replies, id: id, identity: who, ranked: ranked, relay: relay}
@@ -85,10 +85,10 @@ func (s spread) relay(p *program) func(func(*program)) {
 // add takes an answer of one reactor, and returns whether it was the last.
 func (j *joint) add(r *attach.Reply) bool {
 	j.missing--
-	switch fetches := j.op == attach.OpPrefetch || j.op == attach.OpPin; {
+	switch observes := mayObserve(j.op); {
 	case !j.any, j.reply.Status == attach.StatusOK && r.Status != attach.StatusOK:
 		j.reply, j.any = *r, true
-	case r.Status == attach.StatusOK && j.reply.Status == attach.StatusOK && !fetches:
+	case r.Status == attach.StatusOK && j.reply.Status == attach.StatusOK && observes:
 		payload, err := attach.JoinAnswers(j.op, j.reply.Payload, r.Payload)
 		if err != nil {
 			panic(fmt.Sprintf("node: a reactor has answered %v with what is none: %v", j.op, err))
@@ -129,10 +129,37 @@ func (s spread) cancelAll(p *program, ticket uint64) {
 		return
 	}
 	s.drive.partition.tellOthers(func(o *Node) {
-		if as := o.programs.byID[p.id]; as != nil && !o.fetcher.cancel(as, ticket) {
-			o.usage.cancel(as, ticket)
+		if as := o.programs.byID[p.id]; as != nil && !o.fetcher.cancel(as, ticket) && !o.usage.cancel(as, ticket) {
+			o.calls.cancel(as, ticket)
 		}
 	})
+}
+
+// lostPage tells a program whether a page is lost, which the reactor knows that serves it.
+func (s spread) lostPage(p *program, c *attach.Call) {
+	of := s.drive.partition
+	if serves := of.division.Of(c.Object); serves != of.number {
+		s.forward(p, c, of.all[serves])
+		return
+	}
+	s.losses.answer(p, c)
+}
+
+// tellBound has the other reactors know what memory a program has bound, of which so many replicas
+// are to be kept, and then calls then. The program must not touch it before.
+func (s spread) tellBound(run []byte, name string, replicas uint8, then func()) {
+	first, count, err := protocol.DecodeRun(run)
+	if err != nil {
+		then() // the program finds out
+		return
+	}
+	s.intake.extents.Add(pagetable.Page(first), count, name)
+	ev := protocol.Event{Kind: protocol.EventBound, Object: protocol.PageObject(first), Count: count, Replicas: replicas}
+	gather(s.drive.partition, func(o *Node) struct{} {
+		o.intake.extents.Add(pagetable.Page(first), count, name)
+		o.drive.step(ev)
+		return struct{}{}
+	}, func([]struct{}) { then() })
 }
 
 // enrol has the other reactors serve the faults of a program, each by its descriptor, and then
@@ -156,7 +183,7 @@ func (s spread) take(id protocol.ClientID, who identity, fd int, relay func(func
 		return err
 	}
 	p := &program{replies: &s.replies, id: id, fd: -1, identity: who, ranked: true, relay: relay, stage: stageTrapped,
-		files: files{closer: s.replies.closer}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{}}
+		files: files{closer: s.replies.closer}, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{}}
 	s.byID[id] = p
 	s.end.attached++
 	s.begin(p)
@@ -170,6 +197,9 @@ func (s spread) leave(id protocol.ClientID) {
 		return
 	}
 	s.untrap(id)
+	for ticket := range p.waiting {
+		s.calls.cancel(p, ticket)
+	}
 	delete(s.byID, id)
 	s.end.attached--
 	s.fetcher.dropProgram(p)

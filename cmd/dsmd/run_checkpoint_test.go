@@ -51,7 +51,6 @@ func TestCheckpointFlags(t *testing.T) {
 		{[]string{"--lost", "checkpoint"}, launch.StatusUsage, "--lost checkpoint is for --survive"},
 		{[]string{"--reactors", "2", "--checkpoint", dir}, launch.StatusUsage, "--checkpoint and --restore are for daemons of one reactor; leave out --reactors"},
 		{[]string{"--reactors", "2", "--restore", dir}, launch.StatusUsage, "--checkpoint and --restore are for daemons of one reactor; leave out --reactors"},
-		{[]string{"--reactors", "2", "--survive"}, launch.StatusUsage, "--reactors 2 with --survive: a node that survives the loss of others has one reactor; leave out one of them, on all nodes"},
 		{[]string{"--restore", empty}, launch.StatusSystem, "--restore: checkpoint: there is none in " + empty},
 		{[]string{"--restore", empty + "/none"}, launch.StatusSystem, "no such file or directory"},
 		{[]string{"--restore", file}, launch.StatusSystem, "neither a directory nor a manifest"},

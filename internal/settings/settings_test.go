@@ -219,7 +219,6 @@ func TestCheck(t *testing.T) {
 		{"--peers=a:1,b:2 --id=1 --return", "--return without --survive", nil},
 		{"--survive --rejoin", "one among several nodes", nil},
 		{"--survive --return", "has no others", nil},
-		{"--reactors=2 --survive", "--reactors 2 with --survive: ", nil},
 		{"--reactors=2 --trap=sigsegv", "--reactors 2 with --trap sigsegv: several reactors need userfaultfd", nil},
 		{"--reactors=2 --emulate-latency=1ms", "--reactors 2 with --emulate-latency or ", nil},
 		{"--reactors=2 --emulate-bandwidth=1Gbit", "--reactors 2 with --emulate-latency or ", nil},

@@ -205,8 +205,6 @@ func (v *Values) CheckReactors() error {
 	switch least := Bytes(v.Reactors) * node.MinMemoryBytes; {
 	case v.Reactors <= 1:
 		return nil
-	case v.Survive:
-		with, why = "--survive", "a node that survives the loss of others has one reactor"
 	case v.Trap == pagetable.TrapSigsegv:
 		with, why = "--trap "+v.Trap, "several reactors need userfaultfd"
 	case v.EmulateLatency != 0 || v.EmulateBandwidth != 0:

@@ -12,7 +12,13 @@ import (
 // be.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	c := serve(t, 3, 3, "--survive")
+	rollingRestart(t, "--survive")
+}
+
+// rollingRestart is TestRollingRestart with daemons of these flags.
+func rollingRestart(t *testing.T, flags ...string) {
+	t.Helper()
+	c := serve(t, 3, 3, flags...)
 	values := 1000
 	first := join(t, c, 0, 0, 3)
 	first.Do(t, "ok", "alloc data 100")
@@ -32,7 +38,7 @@ func TestRollingRestart(t *testing.T) {
 		values += 1000
 		stays.Do(t, "ok", "fill data %d", values)
 		stays.Do(t, "ok", "lock door")
-		c.Again(t, leaver, "--survive", "--rejoin")
+		c.Again(t, leaver, append(flags, "--rejoin")...)
 		stays.Do(t, "ok", "unlock door")
 		c.Daemons[leaver].AwaitLog(t, "recovery is over")
 		fresh := join(t, c, leaver, 2, 3)

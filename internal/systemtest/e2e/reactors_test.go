@@ -146,6 +146,26 @@ func TestReactorsLoss(t *testing.T) {
 	}
 }
 
+// TestReactorsSurvive: daemons of several reactors go on without those that are lost, with backups
+// of pages of all of them; and they leave, and come back.
+func TestReactorsSurvive(t *testing.T) {
+	t.Parallel()
+	uffdtest.Require(t)
+	flags := []string{"--survive", "--reactors", "3", "--stripe", "1"}
+	t.Run("Replicated", func(t *testing.T) {
+		t.Parallel()
+		replicated(t, flags...)
+	})
+	t.Run("RollingRestart", func(t *testing.T) {
+		t.Parallel()
+		rollingRestart(t, flags...)
+	})
+	t.Run("LostPages", func(t *testing.T) {
+		t.Parallel()
+		lostPages(t, flags...)
+	})
+}
+
 // TestReactorsOfJobs: two jobs on one cluster have memory of their own.
 func TestReactorsOfJobs(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,13 @@ import (
 // nothing.
 func TestReplicated(t *testing.T) {
 	t.Parallel()
-	c := serve(t, 3, 3, "--survive")
+	replicated(t, "--survive")
+}
+
+// replicated is TestReplicated with daemons of these flags.
+func replicated(t *testing.T, flags ...string) {
+	t.Helper()
+	c := serve(t, 3, 3, flags...)
 	first, second, doomed := join(t, c, 0, 0, 3), join(t, c, 1, 1, 3), join(t, c, 2, 2, 3)
 	all := []*testcluster.Process{first, second, doomed}
 	for _, p := range all {

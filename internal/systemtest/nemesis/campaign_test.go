@@ -1,6 +1,7 @@
 package nemesis
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -39,6 +40,7 @@ type Plan struct {
 	Faults    []Fault
 	Workloads []*Workload
 	Hosts     int           // 2 or more
+	Reactors  int           // of each daemon; 0: each life of the cluster draws how many
 	Progress  time.Duration // within which everybody must get on after the last fault
 }
 
@@ -58,9 +60,11 @@ type campaign struct {
 	past   []past            // by the cluster's life
 	teams  map[*Workload]int // how often a team was replaced
 	policy string            // of daemons that are too few, in this life
-	view   []*host           // who goes on together, or did at last
-	harms  []harm            // that are done and not mended
-	stormy bool              // faults may be made
+	// reactors is how many each daemon has, in this life.
+	reactors int
+	view     []*host // who goes on together, or did at last
+	harms    []harm  // that are done and not mended
+	stormy   bool    // faults may be made
 	// orphaned says of each workload whether it is a team that has lost ranks, and is replaced when
 	// all others have ended.
 	orphaned  []bool
@@ -105,6 +109,7 @@ func (c *campaign) startAll() {
 	c.past = append(c.past, past{})
 	c.policy, _ = pick(c.r, node.NoQuorumPolicies)
 	c.listed = c.life == 0 || c.r.IntN(3) > 0
+	c.reactors = cmp.Or(c.Reactors, 1+c.r.IntN(maxReactors))
 	c.view, c.views, c.orphaned = slices.Clone(c.hosts), map[int][]int{}, make([]bool, len(c.Workloads))
 	for _, h := range c.hosts {
 		h.harmed, h.standing, h.since = map[string]bool{}, belongs, 0
@@ -121,6 +126,14 @@ func (c *campaign) startAll() {
 	}
 }
 
+const (
+	// maxReactors is how many a daemon has at most, unless Plan says otherwise.
+	maxReactors = 3
+	// stripe is how many pages in a row one of them serves: few, so that memory of all workloads is
+	// divided, and many enough that a program's mappings are not too many for the kernel.
+	stripe = 64
+)
+
 // serve is the command line of a host's daemon.
 func (c *campaign) serve(h *host, socket string, flags ...string) []string {
 	var names, addresses []string
@@ -132,7 +145,8 @@ func (c *campaign) serve(h *host, socket string, flags ...string) []string {
 		find = []string{"--peers", strings.Join(addresses, ",")}
 	}
 	return slices.Concat([]string{testcluster.Dsmd(c.t), "serve", "--cluster", "nemesis", "--id", strconv.Itoa(h.rank)}, find,
-		[]string{"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--survive", "--no-quorum", c.policy, "--log-level", "debug"},
+		[]string{"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--survive", "--no-quorum", c.policy, "--log-level", "debug",
+			"--reactors", strconv.Itoa(c.reactors), "--stripe", strconv.Itoa(stripe)},
 		flags, strings.Fields(os.Getenv(testcluster.FlagsEnv)))
 }
 

@@ -20,6 +20,7 @@ var (
 	faults    = flag.String("nemesis.faults", Names(Brief), "kinds of faults, or all")
 	works     = flag.String("nemesis.workloads", "register,counter,locks,sor", "what programs do")
 	hostsFlag = flag.Int("nemesis.hosts", 3, "machines")
+	reactors  = flag.Int("nemesis.reactors", 0, "of each daemon; 0: another number in each life of the cluster")
 	progress  = flag.Duration("nemesis.progress", 10*time.Second, "within which everybody must get on after the last fault")
 )
 
@@ -32,7 +33,10 @@ func TestMain(m *testing.M) {
 func TestNemesis(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
-	plan := Plan{Seed: *seedFlag, Span: *span, Hosts: *hostsFlag, Progress: *progress}
+	plan := Plan{Seed: *seedFlag, Span: *span, Hosts: *hostsFlag, Reactors: *reactors, Progress: *progress}
+	if strings.Contains(os.Getenv(testcluster.FlagsEnv), "sigsegv") {
+		plan.Reactors = 1 // several need userfaultfd
+	}
 	for plan.Seed == 0 {
 		plan.Seed = rand.Uint64()
 	}

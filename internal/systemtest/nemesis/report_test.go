@@ -120,7 +120,7 @@ func (c *campaign) text() string {
 		names = append(names, w.Name)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "-nemesis.seed %d -nemesis.for %v -nemesis.hosts %d -nemesis.faults %s -nemesis.workloads %s\n", c.Seed, c.Span, c.Hosts, Names(c.Faults), strings.Join(names, ","))
+	fmt.Fprintf(&b, "-nemesis.seed %d -nemesis.for %v -nemesis.hosts %d -nemesis.reactors %d -nemesis.faults %s -nemesis.workloads %s\n", c.Seed, c.Span, c.Hosts, c.Reactors, Names(c.Faults), strings.Join(names, ","))
 	fmt.Fprintf(&b, "faults: %s\n", counts(r.faults))
 	fmt.Fprintf(&b, "operations: %s; %d may have happened; at %d places, in %d lives of the cluster\n", counts(r.done), r.maybe, r.places, c.life+1)
 	if r.stall.Place != "" {

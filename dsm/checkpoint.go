@@ -64,9 +64,8 @@ const keptCheckpoints = 2
 //
 // Errors: ErrMismatch (ranks have allocated different things), ErrPageLost (a page is at no node),
 // ErrCheckpoint (a file can't be written, another rank has failed, the directory is another job's,
-// another job takes a checkpoint, or daemons have several reactors), ErrInUse, ErrNodeLost,
-// ErrClosed, ErrLost, ctx's. After an error there is no new checkpoint, and those that there were
-// stay.
+// or another job takes a checkpoint), ErrInUse, ErrNodeLost, ErrClosed, ErrLost, ctx's. After an
+// error there is no new checkpoint, and those that there were stay.
 //
 // With `dsmd run --lost checkpoint` each rank then reads the indexes of the new checkpoint, and
 // lost pages go back to it from here on. After ErrNodeLost, or an error of that part, the new
@@ -164,7 +163,7 @@ func (c *Cluster) BeginCheckpoint(ctx context.Context, dir string, opts ...Check
 }
 
 func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Saving, error) {
-	if err := mayUseFiles(c, ErrCheckpoint); err != nil {
+	if err := c.err(); err != nil {
 		return nil, err
 	}
 	list, release, err := o.what(c)

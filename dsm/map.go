@@ -108,7 +108,7 @@ type mapping struct {
 // the node that alone has a file is lost, so do those that want pages of it.
 //
 // Errors: ErrFile (there is no such file, its length is no multiple of T's, or 0, an option does
-// not fit, daemons have several reactors; it wraps an error of package os where there is one),
+// not fit; it wraps an error of package os where there is one),
 // ErrType, ErrMismatch (ranks differ, or see Restore), ErrCheckpoint (see Restore), ErrNoSpace,
 // ctx's, ErrNodeLost, ErrClosed, ErrLost.
 func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption) ([]T, error) {
@@ -130,7 +130,7 @@ func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption)
 // mapped makes the memory, together with all ranks.
 func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocation, error) {
 	c := f.cluster
-	if err := mayUseFiles(c, ErrFile); err != nil {
+	if err := c.err(); err != nil {
 		return nil, err
 	}
 	if err := c.mapping.take(ctx, c.calls); err != nil {

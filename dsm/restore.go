@@ -53,7 +53,7 @@ func (c *Cluster) Restore(ctx context.Context, path string) (state []byte, err e
 }
 
 func loadCheckpoint(ctx context.Context, c *Cluster, path string) (*restored, error) {
-	if err := mayUseFiles(c, ErrCheckpoint); err != nil {
+	if err := c.err(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

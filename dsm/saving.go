@@ -17,18 +17,6 @@ import (
 	"dsmd/internal/checkpoint"
 )
 
-// mayUseFiles tells why there are no checkpoints and no mapped files here, or why the Cluster ends.
-// It tells all ranks the same.
-func mayUseFiles(c *Cluster, kind error) error {
-	if err := c.err(); err != nil {
-		return err
-	}
-	if n := c.welcome.Reactors; n > 1 {
-		return fmt.Errorf("%w: the daemon at %s has %d reactors, and checkpoints and mapped files need daemons of one; start them all with --reactors 1", kind, c.socket, n)
-	}
-	return nil
-}
-
 // moment decides what is saved: when it returns no rank's node has a page that is not.
 func (s *Saving) moment(ctx context.Context) error {
 	err := s.open()

@@ -88,7 +88,7 @@ func (n *Node) buildMemory(q *quorum) {
 // buildFiles makes what deals with pages that begin in files, and with checkpoints.
 func (n *Node) buildFiles(out *outbox) {
 	d := n.drive
-	n.origins = &origins{intake: n.intake, bytes: uint64(d.exec.table.PageBytes()), self: protocol.NodeID(n.cfg.Self)}
+	n.origins = &origins{intake: n.intake, bytes: uint64(d.exec.table.PageBytes()), self: protocol.NodeID(n.cfg.Self), fallbacks: fallbacks{of: n.partition}}
 	d.exec.store.Origin, d.exec.store.Fetch = n.origins.location, n.origins.fetch
 	d.origins = n.origins
 	d.storage = &storage{

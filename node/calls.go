@@ -104,6 +104,8 @@ func (k *calls) ask(p *program, c *attach.Call) {
 		k.meter.count.nameCalls.Add(1)
 		if c.Op == attach.OpUnbind {
 			k.drive.origins.unbound(p, c.Name)
+			id, name := p.id, c.Name
+			k.drive.partition.tellOthers(func(o *Node) { o.origins.unbound(o.programs.byID[id], name) })
 		}
 		ev.Kind = protocol.EventName
 		var why string

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"dsmd/internal/attach"
-	"dsmd/internal/diskio"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
 	"dsmd/pagetable/snapshot"
@@ -65,25 +64,6 @@ type checkpointer struct {
 	stuck atomic.Int32
 }
 
-// diskQueue is a *diskio.Queue.
-type diskQueue interface {
-	FD() int
-	Buffer() ([]byte, error)
-	Recycle([]byte)
-	Submit(...*diskio.Transfer)
-	Take() []*diskio.Transfer
-	Close() error
-	Abandon(over func(error))
-}
-
-func newDiskQueue(bufBytes int) (diskQueue, error) {
-	q, err := diskio.New(bufBytes)
-	if err != nil {
-		return nil, err
-	}
-	return q, nil
-}
-
 // begin has the pages of an order saved. The error is the program's.
 func (k *checkpointer) begin(p *program, c *attach.Call) error {
 	what, err := attach.DecodeCheckpoint(c.Payload)
@@ -97,7 +77,7 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 	}
 	if s == nil || s.id != what.ID {
 		if s != nil && !s.over {
-			p.refuseCall(c, errors.New("another checkpoint is under way at this node; wait until it is over"))
+			p.refuseCall(c, errBusy)
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
 		if err := k.waitsForDisks(what.InPlace); err != nil {
@@ -116,32 +96,15 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 	s.copies, s.begun, s.run, s.page = what.Copies, c.Ticket, 0, 0
 	if err := s.readBits(); err != nil {
 		k.fail(err)
+	} else {
+		jointSaving{k}.shareBegin(s)
 	}
 	return nil
 }
-
-// waitsForDisks is why no other checkpoint can begin: of those that were given up too much is under
-// way.
-func (k *checkpointer) waitsForDisks(inPlace bool) error {
-	switch {
-	case k.stuck.Load() >= mostStuck:
-		return fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck)
-	case k.fetching*k.table.PageBytes() >= mostStuck*fetchedOnTheWay:
-		return errors.New("checkpoints were given up, and the disk of the spill file has not given yet what was being read for them; wait until it has")
-	case k.far >= k.mostFar()/2 && !inPlace: // what goes to its own place is here
-		return errors.New("checkpoints were given up, and other nodes have not sent yet what they were asked to read for them; wait until they have")
-	}
-	return nil
-}
-
-// mostFar is how many pages may be asked of other nodes at a time: with more, and what programs
-// want, this node would ask for more than it may (storage.want). A checkpoint has half of that at
-// least, so when it waits for room some of its own are on their way.
-func (k *checkpointer) mostFar() int { return k.drive.intake.window.most }
 
 // open begins a checkpoint.
 func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint) (*saving, error) {
-	s := &saving{by: p, closer: p.files.closer, id: what.ID, base: what.Base, inPlace: what.InPlace, data: -1, orderFile: -1}
+	s := &saving{by: p, closer: p.files.closer, id: what.ID, base: what.Base, inPlace: what.InPlace, data: -1, orderFile: -1, sharing: sharing{next: new(atomic.Uint64)}}
 	var err error
 	if s.inPlace {
 		s.orderFile, err = p.files.take(uint32(c.Count))
@@ -152,19 +115,27 @@ func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint)
 		return nil, err
 	}
 	if err = s.readOrder(k.table.Pages()); err == nil {
-		k.io, err = k.disk(k.table.PageBytes())
+		err = k.start(s)
 	}
-	if err == nil {
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start opens the queue of a checkpoint, and begins the snapshot.
+func (k *checkpointer) start(s *saving) (err error) {
+	if k.io, err = k.disk(k.table.PageBytes()); err == nil {
 		err = k.poller.Add(k.io.FD(), tokenDisk)
 	}
 	if err != nil {
 		k.closeQueue()
-		s.close()
-		return nil, err
+		return err
 	}
 	k.table.Begin(k, s.base != k.base || k.base == [16]byte{})
 	k.base = [16]byte{}
-	return s, nil
+	return nil
 }
 
 // isDue is whether there is something to do that nothing else will call for.
@@ -174,9 +145,9 @@ func (k *checkpointer) isDue() bool {
 	case s == nil || s.over:
 		return false
 	case s.begun != 0:
-		return k.table.Sealed()
+		return k.table.Sealed() && (s.parts == 0 || s.err == nil && s.run < len(s.order.Runs))
 	}
-	return len(s.batch) > 0 || !s.starved || s.flying == 0 && s.awaited != 0
+	return len(s.batch) > 0 || !s.starved || s.flying == 0 && s.awaited != 0 && s.parts == 0
 }
 
 // more goes on with a checkpoint, and returns whether there was something to do.
@@ -210,12 +181,14 @@ func (k *checkpointer) look(s *saving) error {
 	k.drive.exec.perform()
 	for left := takenPerTurn; left > 0 && s.run < len(s.order.Runs); left-- {
 		run := s.order.Runs[s.run]
-		at := s.starts[s.run] + s.page
-		page := pagetable.Page(run.First + s.page)
-		if s.page++; s.page == run.Count {
+		// the pages between are another reactor's
+		page := k.drive.partition.next(pagetable.Page(run.First + s.page))
+		s.page = uint64(page) - run.First
+		at, has := s.starts[s.run]+s.page, s.page < run.Count
+		if s.page++; s.page >= run.Count {
 			s.run, s.page = s.run+1, 0
 		}
-		if s.bits[at/64]&(1<<(at%64)) != 0 {
+		if !has || s.bits[at/64]&(1<<(at%64)) != 0 {
 			continue
 		}
 		is, err := k.take(s, page)
@@ -258,6 +231,10 @@ func (k *checkpointer) take(s *saving, page pagetable.Page) (bool, error) {
 
 // taken answers who has asked for the pages to be taken.
 func (k *checkpointer) taken(s *saving) error {
+	if s.report != nil {
+		k.answerBegin()
+		return nil
+	}
 	if err := s.writeBits(); err != nil {
 		return fmt.Errorf("write what is saved: %w", err)
 	}
@@ -267,7 +244,11 @@ func (k *checkpointer) taken(s *saving) error {
 
 func (k *checkpointer) answerBegin() {
 	s := k.now
-	if s.by != nil {
+	switch {
+	case s.by == nil:
+	case s.report != nil:
+		jointSaving{k}.reportTaken(s)
+	default:
 		if s.err != nil {
 			s.by.answer(&attach.Reply{Ticket: s.begun, Status: attach.StatusUnknown, Payload: []byte(clip(s.err.Error()))})
 		} else {
@@ -284,12 +265,14 @@ func (k *checkpointer) write(s *saving) error {
 	if !left || s.starved {
 		k.submit(s)
 	}
-	if err != nil || left || s.flying > 0 || s.awaited == 0 {
+	if err != nil || left || s.flying > 0 || s.awaited == 0 || s.parts > 0 {
 		s.starved = s.starved || !left
 		return err
 	}
-	if err := writeAll(s.orderFile, s.entries, s.order.IndexAt()); err != nil {
-		return fmt.Errorf("write the index of a checkpoint: %w", err)
+	if s.report == nil {
+		if err := writeAll(s.orderFile, s.entries, s.order.IndexAt()); err != nil {
+			return fmt.Errorf("write the index of a checkpoint: %w", err)
+		}
 	}
 	k.finish()
 	return nil
@@ -309,7 +292,11 @@ func (k *checkpointer) finish() {
 			k.table.Forget(page)
 		}
 	}
-	if s.by != nil && s.awaited != 0 {
+	switch {
+	case s.by == nil || s.awaited == 0:
+	case s.report != nil:
+		jointSaving{k}.reportOver(s, err)
+	default:
 		r := attach.Reply{Ticket: s.awaited}
 		if err != nil {
 			r.Status, r.Payload = attach.StatusUnknown, []byte(clip(err.Error()))
@@ -329,7 +316,9 @@ func (k *checkpointer) fail(err error) {
 		return
 	}
 	s.err = err
-	k.log.Error("a checkpoint has failed", zap.Error(err))
+	if s.report == nil { // else the reactor that leads says so
+		k.log.Error("a checkpoint has failed", zap.Error(err))
+	}
 	for _, t := range s.batch {
 		k.Recycle(t.Buf)
 	}
@@ -356,11 +345,14 @@ func (k *checkpointer) await(p *program, c *attach.Call) error {
 				k.fail(err)
 			}
 		case attach.GiveUpSaving:
-			k.fail(errors.New("its program gives it up"))
+			k.fail(errGivenUp)
 		}
+		jointSaving{k}.shareAwait(s, c.Count)
 	}
 	return nil
 }
+
+var errGivenUp = errors.New("its program gives it up")
 
 // heard deals with what is written.
 func (k *checkpointer) heard() {
@@ -392,7 +384,7 @@ func (k *checkpointer) heard() {
 // goOn goes on when there is room again, and ends what has failed when nothing is under way.
 func (k *checkpointer) goOn(s *saving) {
 	s.starved = false
-	if s.err != nil && s.flying == 0 && (s.awaited != 0 || s.by == nil) {
+	if s.err != nil && s.flying == 0 && s.parts == 0 && (s.awaited != 0 || s.by == nil) {
 		k.finish()
 		return
 	}
@@ -412,6 +404,11 @@ func (k *checkpointer) cancel(p *program, ticket uint64) bool {
 		return false
 	}
 	k.dropProgram(p)
+	k.drive.partition.tellOthers(func(o *Node) {
+		if as := o.programs.byID[p.id]; as != nil {
+			o.saver.dropProgram(as)
+		}
+	})
 	p.answer(&attach.Reply{Ticket: ticket, Status: attach.StatusCanceled})
 	return true
 }
@@ -422,7 +419,7 @@ func (k *checkpointer) dropProgram(p *program) {
 	if s == nil || s.by != p {
 		return
 	}
-	s.by, s.begun, s.awaited = nil, 0, 0
+	s.by, s.begun, s.awaited, s.parts = nil, 0, 0, 0
 	if !s.over {
 		k.fail(errors.New("the program that had asked for it has gone, or its context has ended"))
 		if s.inPlace && s.flying > 0 {

@@ -16,6 +16,7 @@ import (
 // that: it forgets the fallback with the last of the programs that have given it. So no two pages
 // of an allocation ever go back to different checkpoints.
 type fallbacks struct {
+	of   *partition
 	list []*origin // in ascending order, disjoint
 	// asked are pages that were asked for to begin anew, with what they will. By the time that one
 	// comes there may be another fallback, which is not ready yet.
@@ -27,11 +28,20 @@ func (b *fallbacks) begin(p *program, c *attach.Call) error {
 	if len(c.Payload) != 16 {
 		return fmt.Errorf("%w: %v of an ID of %d bytes", attach.ErrMalformed, c.Op, len(c.Payload))
 	}
-	for _, x := range b.list {
-		x.ready = x.ready || slices.Contains(x.ids, [16]byte(c.Payload))
-	}
-	p.answer(&attach.Reply{Ticket: c.Ticket})
+	id := [16]byte(c.Payload)
+	b.setReady(id)
+	gather(b.of, func(o *Node) struct{} {
+		o.origins.fallbacks.setReady(id)
+		return struct{}{}
+	}, func([]struct{}) { p.answer(&attach.Reply{Ticket: c.Ticket}) })
 	return nil
+}
+
+// setReady has lost pages begin anew with the contents of an ID.
+func (b *fallbacks) setReady(id [16]byte) {
+	for _, x := range b.list {
+		x.ready = x.ready || slices.Contains(x.ids, id)
+	}
 }
 
 // ask notes that a lost page is asked for to begin anew, if there is something to begin with.

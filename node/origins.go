@@ -86,35 +86,67 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		p.refuseCall(c, err)
 		return nil
 	}
+	read := func() error { return nil }
+	if table >= 0 {
+		x.places = map[uint64][]byte{}
+		read = func() error { return x.read(table, c.Count, o.bytes) }
+	}
+	err = o.enter(p, x, what.Fallback, read)
+	o.enterAll(p, x, what.Fallback, err, func(err error) {
+		if err != nil {
+			p.refuseCall(c, err)
+		} else {
+			p.answer(&attach.Reply{Ticket: c.Ticket})
+		}
+	})
+	return nil
+}
+
+// enterAll has the other reactors know, too, of an origin that a program has given, each with one
+// of its own; err is what has come of that here.
+func (o *origins) enterAll(p *program, x *origin, fallback bool, err error, then func(error)) {
+	if err != nil {
+		then(err)
+		return
+	}
+	given, id := *x, p.id // this reactor changes its own
+	given.ids, given.beneath = slices.Clone(x.ids), nil
+	gather(o.intake.drive.partition, func(other *Node) error {
+		as := other.programs.byID[id]
+		if as == nil {
+			return nil // it has gone, and hears nothing
+		}
+		own := given
+		own.ids = slices.Clone(given.ids)
+		return other.origins.enter(as, &own, fallback, func() error { return nil })
+	}, func(errs []error) { then(errors.Join(errs...)) })
+}
+
+// enter notes an origin, when its places are read, unless another program of this node was earlier.
+func (o *origins) enter(p *program, x *origin, fallback bool, read func() error) error {
 	list := &o.list
-	if what.Table != 0 {
+	if x.places != nil {
 		x.beneath = o.beneath(x.first)
 	}
 	y := find(*list, x.first)
 	replaces := y == x.beneath
-	if what.Fallback {
+	if fallback {
 		list, x.givers = &o.fallbacks.list, map[*program]struct{}{p: {}}
 		y = find(*list, x.first)
 		replaces = y != nil && !slices.Equal(y.ids, x.ids)
 	}
 	if y != nil && !replaces {
-		maps.Copy(y.givers, x.givers) // another program of this node was earlier
-		p.answer(&attach.Reply{Ticket: c.Ticket})
+		maps.Copy(y.givers, x.givers)
 		return nil
 	}
-	if table >= 0 {
-		err := x.read(table, c.Count, o.bytes)
-		if y != nil && y == x.beneath && o.intake.drive.exec.snaps.SomeUnchanged(x.first, c.Count) {
-			err = errInUse
-		}
-		if err != nil {
-			p.refuseCall(c, err)
-			return nil
-		}
+	if err := read(); err != nil {
+		return err
+	}
+	if x.places != nil && y != nil && y == x.beneath && o.intake.drive.exec.snaps.SomeUnchanged(x.first, uint64(x.end-x.first)) {
+		return errInUse
 	}
 	*list = append(slices.DeleteFunc(*list, func(z *origin) bool { return z == y }), x)
 	slices.SortFunc(*list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
-	p.answer(&attach.Reply{Ticket: c.Ticket})
 	return nil
 }
 

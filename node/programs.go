@@ -202,10 +202,6 @@ func (s *programs) call(p *program, c *attach.Call) error {
 
 // filesCall lets a call happen that is about files with pages. The error is the program's.
 func (s *programs) filesCall(p *program, c *attach.Call) error {
-	if s.drive.partition.several() {
-		p.refuseCall(c, fmt.Errorf("checkpoints and mapped files need daemons of one reactor, and these have %d (--reactors)", len(s.drive.partition.all)))
-		return nil
-	}
 	switch c.Op {
 	case attach.OpCheckpoint:
 		return s.saver.begin(p, c)

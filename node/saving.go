@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +19,6 @@ type saving struct {
 	by             *program // nil: it has gone
 	closer         *closer
 	id, base       [16]byte
-	copies         bool
 	inPlace        bool // pages are written to the files in which they begin
 	order          attach.Order
 	orderFile      int
@@ -26,9 +26,7 @@ type saving struct {
 	starts         []uint64 // of each run: which page of the order its first is
 	bits           []uint64 // of the order's pages: those that are saved, here or elsewhere
 	twice          bool     // bits are those that are saved here and elsewhere
-	run            int      // where the look goes on
-	page           uint64
-	begun, awaited uint64 // tickets of the open calls; 0: none
+	begun, awaited uint64   // tickets of the open calls; 0: none
 	over           bool
 
 	copied []pagetable.Page // that are in other files, and not in memory
@@ -37,9 +35,32 @@ type saving struct {
 	// fetching is how many of them are reads of the spill file.
 	fetching int
 	starved  bool
-	slots    uint64
-	entries  []byte
-	err      error
+	// slots is how many the file has, as far as this reactor has used it; of inPlace, how many
+	// pages were written.
+	slots   uint64
+	entries []byte
+	err     error
+
+	looking
+	sharing
+}
+
+// looking is which pages are looked at.
+type looking struct {
+	copies bool // those of which this node is not the owner, too
+	run    int  // where the look goes on
+	page   uint64
+}
+
+// sharing is what the reactors of a daemon have to know of each other.
+type sharing struct {
+	// next is the first slot that no reactor has taken.
+	next *atomic.Uint64
+	// parts is how many of the other reactors have not done what they were told last.
+	parts int
+	// report tells the reactor that leads how far this one's part of its checkpoint is; nil: this
+	// one leads.
+	report func(func(k *checkpointer, s *saving))
 }
 
 // readOrder reads which pages are to be saved.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 
 	"dsmd/internal/attach"
@@ -51,8 +52,7 @@ func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
 		s.enter(page, 0, attach.ZeroSlot)
 		return
 	}
-	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Offset: int64(s.slots) * int64(len(buf)), Buf: buf, Write: true, Sum: true, Owner: placed{page: page}})
-	s.slots++
+	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Buf: buf, Write: true, Sum: true, Owner: placed{page: page}})
 	if len(s.batch)*len(buf) >= atOnce {
 		k.submit(s)
 	}
@@ -125,6 +125,9 @@ func (k *checkpointer) writtenThere(s *saving, page pagetable.Page, err error) {
 
 // submit has the pages written that wait for others.
 func (k *checkpointer) submit(s *saving) {
+	if !s.inPlace {
+		s.takeSlots()
+	}
 	k.io.Submit(s.batch...)
 	clear(s.batch)
 	s.batch = s.batch[:0]
@@ -190,4 +193,42 @@ func (k *checkpointer) copied(s *saving, page pagetable.Page, buf []byte, err er
 		k.Take(page, buf)
 		k.goOn(s)
 	}
+}
+
+// waitsForDisks is why no other checkpoint can begin: of those that were given up too much is under
+// way.
+func (k *checkpointer) waitsForDisks(inPlace bool) error {
+	switch {
+	case k.stuck.Load() >= mostStuck:
+		return fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck)
+	case k.fetching*k.table.PageBytes() >= mostStuck*fetchedOnTheWay:
+		return errors.New("checkpoints were given up, and the disk of the spill file has not given yet what was being read for them; wait until it has")
+	case k.far >= k.mostFar()/2 && !inPlace: // what goes to its own place is here
+		return errors.New("checkpoints were given up, and other nodes have not sent yet what they were asked to read for them; wait until they have")
+	}
+	return nil
+}
+
+// mostFar is how many pages may be asked of other nodes at a time: with more, and what programs
+// want, this node would ask for more than it may (storage.want). A checkpoint has half of that at
+// least, so when it waits for room some of its own are on their way.
+func (k *checkpointer) mostFar() int { return k.drive.intake.window.most }
+
+// diskQueue is a *diskio.Queue.
+type diskQueue interface {
+	FD() int
+	Buffer() ([]byte, error)
+	Recycle([]byte)
+	Submit(...*diskio.Transfer)
+	Take() []*diskio.Transfer
+	Close() error
+	Abandon(over func(error))
+}
+
+func newDiskQueue(bufBytes int) (diskQueue, error) {
+	q, err := diskio.New(bufBytes)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
 }

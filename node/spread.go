@@ -203,6 +203,8 @@ func (s spread) leave(id protocol.ClientID) {
 	delete(s.byID, id)
 	s.end.attached--
 	s.fetcher.dropProgram(p)
+	s.saver.dropProgram(p)
+	s.origins.fallbacks.dropProgram(p)
 	s.intake.dropProgram(id)
 }
 

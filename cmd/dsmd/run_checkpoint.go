@@ -49,8 +49,6 @@ func (r *runCheckpoints) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--lost %s: want error or checkpoint", r.lost)
 	case r.lost == "checkpoint" && flags.Lookup("survive").Value.String() != "true":
 		return errors.New("--lost checkpoint is for --survive: without it the loss of a node ends the job")
-	case (r.dir != "" || r.restore != "") && flags.Lookup("reactors").Value.String() != "1":
-		return errors.New("--checkpoint and --restore are for daemons of one reactor; leave out --reactors")
 	case r.every <= 0:
 		return fmt.Errorf("--every %v: the time between checkpoints is more than 0, such as 10m", r.every)
 	}

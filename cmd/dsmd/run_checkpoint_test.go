@@ -49,8 +49,6 @@ func TestCheckpointFlags(t *testing.T) {
 		{[]string{"--restore", ""}, launch.StatusUsage, "--restore: the name of the directory or manifest is empty"},
 		{[]string{"--lost", "zeros", "--survive"}, launch.StatusUsage, "--lost zeros: want error or checkpoint"},
 		{[]string{"--lost", "checkpoint"}, launch.StatusUsage, "--lost checkpoint is for --survive"},
-		{[]string{"--reactors", "2", "--checkpoint", dir}, launch.StatusUsage, "--checkpoint and --restore are for daemons of one reactor; leave out --reactors"},
-		{[]string{"--reactors", "2", "--restore", dir}, launch.StatusUsage, "--checkpoint and --restore are for daemons of one reactor; leave out --reactors"},
 		{[]string{"--restore", empty}, launch.StatusSystem, "--restore: checkpoint: there is none in " + empty},
 		{[]string{"--restore", empty + "/none"}, launch.StatusSystem, "no such file or directory"},
 		{[]string{"--restore", file}, launch.StatusSystem, "neither a directory nor a manifest"},

@@ -199,8 +199,8 @@ func (all crew) sum(t *testing.T, name string) (n uint64) {
 // there, and it can't be stored to.
 func TestMap(t *testing.T) {
 	t.Parallel()
-	withEachTrap(t, func(t *testing.T, trap string) {
-		all, _, dirs := librarians(t, 3, "--trap", trap)
+	withEachWay(t, func(t *testing.T, flags []string) {
+		all, _, dirs := librarians(t, 3, flags...)
 		const words = 100*512 + 3
 		path := lay(t, filepath.Join(dirs[0], "file"), stamped(5, words))
 		all.do(t, fmt.Sprintf("%d words", words), "map m %s", path)
@@ -264,9 +264,13 @@ func TestMapOnRank(t *testing.T) {
 // the one that a node has, and to those of all nodes. Free does the rest.
 func TestMapWritesBack(t *testing.T) {
 	t.Parallel()
-	for _, where := range []string{"shared", "on=2", "striped=8192"} {
-		t.Run(where, func(t *testing.T) {
-			all, _, dirs := librarians(t, 3)
+	for _, test := range []struct{ where, flags string }{{"shared", ""}, {"on=2", ""}, {"striped=8192", ""}, {"striped=8192", "--reactors 3 --stripe 1"}} {
+		where := test.where
+		t.Run(where+test.flags, func(t *testing.T) {
+			if test.flags != "" {
+				requireSeveral(t)
+			}
+			all, _, dirs := librarians(t, 3, strings.Fields(test.flags)...)
 			words := uint64(60*512 + 9) // of each file
 			if where == "striped=8192" {
 				words = 60 * 512

@@ -22,10 +22,10 @@ var returner = testcluster.Define("returner", func(s *testcluster.Self) error {
 // other jobs, too; and to who has freed memory when the checkpoint ends, what is lost of that.
 func TestLostPagesGoBack(t *testing.T) {
 	t.Parallel()
-	withEachTrap(t, func(t *testing.T, trap string) {
+	withEachWay(t, func(t *testing.T, flags []string) {
 		const page, words, only = 512, 60 * 512, " only=data,lent,/open"
 		dir := t.TempDir()
-		c := serve(t, 3, 3, "--survive", "--trap", trap)
+		c := serve(t, 3, 3, append(flags, "--survive")...)
 		var all crew
 		for rank := range 3 {
 			all = append(all, c.Program(t, returner, rank, rank))

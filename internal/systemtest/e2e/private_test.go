@@ -22,7 +22,7 @@ func privately(t *testing.T, all crew, words int, path, option string) {
 // directory or another. Jobs have any number of nodes.
 func TestCheckpointOfPrivate(t *testing.T) {
 	t.Parallel()
-	withEachTrap(t, func(t *testing.T, trap string) {
+	withEachWay(t, func(t *testing.T, flags []string) {
 		const page, words = 512, 300*512 + 9
 		path := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, words))
 		dir, elsewhere := t.TempDir(), t.TempDir()
@@ -45,7 +45,7 @@ func TestCheckpointOfPrivate(t *testing.T) {
 			all.do(t, "ok", "same m %d %d %d", last, 299*page, words)
 			all.do(t, "ok", "same m 5 0 %d", 4*page)
 		}
-		all, _, _ := librarians(t, 3, "--trap", trap)
+		all, _, _ := librarians(t, 3, flags...)
 		privately(t, all, words, path, "")
 		all[0].Do(t, "ok", "same m 5 0 %d", 100*page)
 		all[1].Do(t, "ok", "stamp m 8 %d %d", 4*page, 6*page+7)
@@ -56,8 +56,8 @@ func TestCheckpointOfPrivate(t *testing.T) {
 		save(all, dir)
 		want(all, 7, 9)
 		all.end(t)
-		node := map[string]int{"uffd": 1, "sigsegv": 2}[trap] // the last one of the next job
-		again, _, _ := librarians(t, node+1, "--trap", trap)
+		node := map[string]int{"uffd": 1, "sigsegv": 2}[flags[1]] // the last one of the next job
+		again, _, _ := librarians(t, node+1, flags...)
 		again.do(t, "restored ", "restore %s", dir)
 		privately(t, again, words, path, "")
 		again[0].Do(t, "7", "get m %d", 9*page)
@@ -67,7 +67,7 @@ func TestCheckpointOfPrivate(t *testing.T) {
 		save(again, dir)
 		want(again, 7, 9)
 		again.end(t)
-		last, _, _ := librarians(t, 1, "--trap", trap)
+		last, _, _ := librarians(t, 1, flags...)
 		last.do(t, "restored ", "restore %s", elsewhere)
 		privately(t, last, words, path, "")
 		want(last, node, 9)
@@ -208,10 +208,10 @@ var lender = testcluster.Define("lender", func(s *testcluster.Self) error {
 // With files that only some nodes have they are lost.
 func TestLostPrivatePagesGoBack(t *testing.T) {
 	t.Parallel()
-	withEachTrap(t, func(t *testing.T, trap string) {
+	withEachWay(t, func(t *testing.T, flags []string) {
 		const page, words = 512, 60 * 512
 		shared, dir := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, words)), t.TempDir()
-		c := serve(t, 3, 3, "--survive", "--trap", trap)
+		c := serve(t, 3, 3, append(flags, "--survive")...)
 		var all crew
 		for rank := range 3 {
 			all = append(all, c.Program(t, lender, rank, rank))

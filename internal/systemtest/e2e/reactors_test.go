@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -77,6 +77,15 @@ var parted = testcluster.Define("parted", func(s *testcluster.Self) error {
 	}
 	return errors.Join(err, c.Close())
 })
+
+// requireSeveral skips a test where daemons cannot have several reactors.
+func requireSeveral(t *testing.T) {
+	t.Helper()
+	uffdtest.Require(t)
+	if strings.Contains(os.Getenv(testcluster.FlagsEnv), "sigsegv") {
+		t.Skip("several reactors need userfaultfd")
+	}
+}
 
 // TestReactors: programs find what they have written, and zeros where nobody has, whatever the
 // number of nodes, of reactors and of ranks at a node.
@@ -160,10 +169,6 @@ func TestReactorsSurvive(t *testing.T) {
 		t.Parallel()
 		rollingRestart(t, flags...)
 	})
-	t.Run("LostPages", func(t *testing.T) {
-		t.Parallel()
-		lostPages(t, flags...)
-	})
 }
 
 // TestReactorsOfJobs: two jobs on one cluster have memory of their own.
@@ -219,43 +224,6 @@ func TestReactorsDiffer(t *testing.T) {
 		if status := daemons[1].Wait(t); status == 0 {
 			t.Errorf("node 1 of %v has ended with status 0", reactors)
 		}
-	}
-}
-
-// filer is a program that asks for what daemons of several reactors do not do.
-var filer = testcluster.Define("filer", func(s *testcluster.Self) error {
-	c, err := dsm.Join(s.Ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := dsm.Alloc[int](s.Ctx, c, "words", 1<<20); err != nil {
-		return err
-	}
-	dir := s.Args[0]
-	_, restore := c.Restore(s.Ctx, dir)
-	_, mapping := dsm.Map[byte](s.Ctx, c, filepath.Join(dir, "file"))
-	for _, err := range []error{c.Checkpoint(s.Ctx, filepath.Join(dir, "checkpoints")), restore, mapping} {
-		s.Say("%v", err)
-	}
-	return c.Close()
-})
-
-// TestReactorsWithoutFiles: checkpoints and mapped files are refused with a text that says what to
-// do, before anything is made, and the program goes on.
-func TestReactorsWithoutFiles(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := serve(t, 1, 1, "--reactors", "2")
-	p := c.Program(t, filer, 0, 0, dir)
-	for _, what := range []string{"dsm: Checkpoint in ", "dsm: Restore from ", "dsm: Map "} {
-		want := "has 2 reactors, and checkpoints and mapped files need daemons of one; start them all with --reactors 1"
-		if line := p.Hear(t); !strings.HasPrefix(line, what) || !strings.HasSuffix(line, want) {
-			t.Errorf("the program prints %q, want %q, ... %q", line, what, want)
-		}
-	}
-	p.Succeed(t)
-	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
-		t.Errorf("it has left %q, %v", left, err)
 	}
 }
 

@@ -74,6 +74,16 @@ func withEachTrap(t *testing.T, test func(t *testing.T, trap string)) {
 	}
 }
 
+// withEachWay is withEachTrap, and then with daemons of several reactors, by the flags that say so.
+func withEachWay(t *testing.T, test func(t *testing.T, flags []string)) {
+	t.Helper()
+	withEachTrap(t, func(t *testing.T, trap string) { test(t, []string{"--trap", trap}) })
+	t.Run("reactors", func(t *testing.T) {
+		requireSeveral(t)
+		test(t, []string{"--trap", "uffd", "--reactors", "3", "--stripe", "1"})
+	})
+}
+
 // TestAutoWithoutUserfaultfd: where userfaultfd is forbidden, daemons and programs fall back by
 // themselves, and say so.
 func TestAutoWithoutUserfaultfd(t *testing.T) {

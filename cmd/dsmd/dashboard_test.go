@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -192,7 +193,8 @@ func TestDashboardFileOfAnInterruptedStart(t *testing.T) {
 // answers. When nothing listens at its socket it is gone, and with the last one the page ends.
 func TestDashboardAsksAgain(t *testing.T) {
 	askWithin(t, limit)
-	socket := launch.SocketPrefix + "dashtest-0"
+	cluster := fmt.Sprintf("dashtest-%d", os.Getpid())
+	socket := launch.SocketPrefix + cluster + "-0"
 	defer func(before time.Duration) { answerTime = before }(answerTime)
 	answerTime = limit / 20
 	var away, silent atomic.Bool
@@ -212,7 +214,7 @@ func TestDashboardAsksAgain(t *testing.T) {
 			}
 		}
 	})
-	m := watch(t.Context(), &job{cluster: "dashtest", daemons: []daemonStatus{{Socket: socket, Nodes: 1, Ranks: 1}}})
+	m := watch(t.Context(), &job{cluster: cluster, daemons: []daemonStatus{{Socket: socket, Nodes: 1, Ranks: 1}}})
 	becomes := func(what string, is func(s dashboard.State) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {

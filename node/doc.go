@@ -22,8 +22,10 @@
 //	programs  who attaches (door), what they say, their end
 //	calls     what programs ask of the engine; locks that they take without a call (words)
 //	usage     how much of each allocation is here, for those who ask
-//	members   who goes on when nodes are lost: views, quorum, joins, leaving, roster
+//	members   who goes on when nodes are lost: views, quorum, joins, leaving, roster (followers: how
+//	          the daemon's other reactors go on with them)
 //	losses    pages and ranks that are lost, for those who ask
+//	saver     checkpoints, and what goes back to mapped files (saving_parts: of several reactors)
 //	news      what other goroutines tell the reactor
 //	ending    why and when the node ends
 //	meter     counters, histograms, stages

@@ -8,22 +8,28 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 var (
 	// ofRank is a line of a rank, in the output of `dsmd run`.
-	ofRank = regexp.MustCompile(`^\[(\d+)\] ?(.*)$`)
+	ofRank = compiled(`^\[(\d+)\] ?(.*)$`)
 	// blamed is the line in which `dsmd run` says which rank has failed.
-	blamed = regexp.MustCompile(`^dsmd: rank (\d+) .*`)
+	blamed = compiled(`^dsmd: rank (\d+) .*`)
 	// killed is such a line about a rank that `dsmd run --survive` goes on without, since somebody
 	// has killed it or its daemon (status 70), which is no failure.
-	killed = regexp.MustCompile(`^dsmd: rank \d+ (was killed by signal|exited with status 70 ).* ranks are left`)
+	killed = compiled(`^dsmd: rank \d+ (was killed by signal|exited with status 70 ).* ranks are left`)
 	// without is the line in which `dsmd run --survive` says which ranks it has gone on without.
-	without = regexp.MustCompile(`^dsmd: \d+ of \d+ ranks have succeeded, without (.*): exit status 0`)
-	number  = regexp.MustCompile(`\d+`)
+	without = compiled(`^dsmd: \d+ of \d+ ranks have succeeded, without (.*): exit status 0`)
+	number  = compiled(`\d+`)
 	// routine is what a test binary says of every test.
-	routine = regexp.MustCompile(`^(=== (RUN|PAUSE|CONT|NAME) .*|\s*--- (PASS|FAIL|SKIP): .*|PASS|FAIL|testing: warning: no tests to run|coverage: .*)?$`)
+	routine = compiled(`^(=== (RUN|PAUSE|CONT|NAME) .*|\s*--- (PASS|FAIL|SKIP): .*|PASS|FAIL|testing: warning: no tests to run|coverage: .*)?$`)
 )
+
+// compiled compiles an expression when it is first wanted: a rank, which wants none, starts sooner.
+func compiled(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // output is what `dsmd run` and its ranks print.
 type output struct{ said bytes.Buffer }
@@ -40,12 +46,12 @@ func (o *output) Write(p []byte) (int, error) {
 func (o *output) verdict(n int, failed error) (skipped bool, err error) {
 	done, skips := map[string]bool{}, 0
 	for line := range strings.Lines(o.said.String()) {
-		if m := without.FindStringSubmatch(line); m != nil {
-			for _, rank := range number.FindAllString(m[1], -1) {
+		if m := without().FindStringSubmatch(line); m != nil {
+			for _, rank := range number().FindAllString(m[1], -1) {
 				done[rank] = true // as somebody intended
 			}
 		}
-		m := ofRank.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		m := ofRank().FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		if m == nil {
 			continue
 		}
@@ -77,9 +83,9 @@ func (o *output) verdict(n int, failed error) (skipped bool, err error) {
 // "" if that is not known.
 func (o *output) blamed() (rank string) {
 	for line := range strings.Lines(o.said.String()) {
-		switch m := blamed.FindStringSubmatch(line); {
+		switch m := blamed().FindStringSubmatch(line); {
 		case m == nil:
-		case !killed.MatchString(line):
+		case !killed().MatchString(line):
 			return m[1]
 		case rank == "":
 			rank = m[1]
@@ -93,11 +99,11 @@ func (o *output) text() string {
 	var first, rest strings.Builder
 	blame := o.blamed()
 	for line := range strings.Lines(o.said.String()) {
-		m := ofRank.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		m := ofRank().FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		switch {
 		case m == nil:
 			rest.WriteString(line)
-		case m[2] == saidDone, m[2] == saidSkipped, routine.MatchString(m[2]):
+		case m[2] == saidDone, m[2] == saidSkipped, routine().MatchString(m[2]):
 		case m[1] == blame:
 			first.WriteString(line)
 		default:

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/node/readahead"
@@ -178,6 +179,21 @@ func TestCauseOfAnOfferedPage(t *testing.T) {
 	c.quiet()
 }
 
+// requested is the most access to a page that the node has asked for, or will when what is under
+// way is over.
+func (m *member) requested(page pagetable.Page) protocol.Access {
+	m.Helper()
+	answer := make(chan protocol.Access, 1)
+	m.node.news.tell(func() { answer <- protocol.Requested(m.node.drive.engine, protocol.PageObject(uint64(page))) })
+	select {
+	case access := <-answer:
+		return access
+	case <-time.After(patience):
+		m.Fatal("the reactor does not answer")
+		return protocol.None
+	}
+}
+
 // TestStoreToWhatIsAskedForToRead: a thread stores to a page that is on its way for reading, for
 // another thread or because it was prefetched. That is an upgrade, and has a cause of its own.
 func TestStoreToWhatIsAskedForToRead(t *testing.T) {
@@ -201,9 +217,8 @@ func TestStoreToWhatIsAskedForToRead(t *testing.T) {
 			waits = append(waits, b.access(page, false, func([]byte) {}))
 			eventually(t, "it is asked for", func() bool { return m.counter("faults_read") == 1 })
 		}
-		before := m.waits().All[attach.WaitMemory].Count
 		waits = append(waits, b.access(page, true, func([]byte) {}))
-		eventually(t, "the store is known", func() bool { return m.waits().All[attach.WaitMemory].Count > before })
+		eventually(t, "the store is known", func() bool { return m.requested(page) == protocol.Write })
 		c.net.Resume(0, 1)
 		for _, done := range waits {
 			b.settled(done)

@@ -91,8 +91,7 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		x.places = map[uint64][]byte{}
 		read = func() error { return x.read(table, c.Count, o.bytes) }
 	}
-	err = o.enter(p, x, what.Fallback, read)
-	o.enterAll(p, x, what.Fallback, err, func(err error) {
+	o.enterAll(p, x, what.Fallback, read, func(err error) {
 		if err != nil {
 			p.refuseCall(c, err)
 		} else {
@@ -102,10 +101,10 @@ func (o *origins) add(p *program, c *attach.Call) error {
 	return nil
 }
 
-// enterAll has the other reactors know, too, of an origin that a program has given, each with one
-// of its own; err is what has come of that here.
-func (o *origins) enterAll(p *program, x *origin, fallback bool, err error, then func(error)) {
-	if err != nil {
+// enterAll has all reactors note an origin that a program has given, each one of its own, and then
+// calls then.
+func (o *origins) enterAll(p *program, x *origin, fallback bool, read func() error, then func(error)) {
+	if err := o.enter(p, x, fallback, read); err != nil {
 		then(err)
 		return
 	}

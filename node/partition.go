@@ -2,7 +2,6 @@ package node
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -146,7 +145,7 @@ func (d *driver) partFreed(ev protocol.Event) {
 
 // inUse tells the other reactors which memory was in use when a recovery began.
 func (d *driver) inUse(f *protocol.Effect) {
-	ev := protocol.Event{Kind: protocol.EventInUse, Epoch: f.Epoch, Payload: slices.Clone(f.Payload)}
+	ev := protocol.Event{Kind: protocol.EventInUse, Epoch: f.Epoch, Payload: f.Payload}
 	d.partition.tellOthers(func(o *Node) { o.drive.step(ev) })
 }
 

@@ -92,25 +92,33 @@ const MaxReactors = attach.MaxReactors
 
 // checkReactors tells what does not go together with several reactors.
 func (c *Config) checkReactors() error {
-	with := ""
+	with := ServesAlone(c.Trap, c.Network.Emulated, c.Stages != nil)
 	switch {
 	case c.Core.Reactors < 0 || c.Core.Reactors > MaxReactors:
 		return fmt.Errorf("node: %d reactors; there are 1 to %d", c.Core.Reactors, MaxReactors)
 	case c.Core.Reactors <= 1:
 		return nil
-	case c.Stages != nil:
-		with = "records the stages of faults (--stages)"
-	case c.Network.Emulated.IsOn():
-		with = "emulates a network (--emulate-latency, --emulate-bandwidth)"
-	case c.Trap == pagetable.TrapSigsegv:
-		with = "traps by sigsegv (--trap)"
+	case with != "":
+		return fmt.Errorf("node: %d reactors, and a daemon that %s has one; give --reactors 1 on all nodes", c.Core.Reactors, with)
 	case c.Memory.Bytes != 0 && c.Memory.Bytes/uint64(c.Core.Reactors) < MinMemoryBytes:
 		return fmt.Errorf("node: room for %d bytes of pages, divided among %d reactors; each has at least %d (4 MiB)",
 			c.Memory.Bytes, c.Core.Reactors, MinMemoryBytes)
-	default:
-		return nil
 	}
-	return fmt.Errorf("node: %d reactors, and a daemon that %s has one; give --reactors 1 on all nodes", c.Core.Reactors, with)
+	return nil
+}
+
+// ServesAlone says what has a daemon have one reactor, whatever its machine: "" if nothing does.
+func ServesAlone(trap string, network emulated.Link, stages bool) string {
+	switch {
+	case trap == pagetable.TrapSigsegv:
+		return "traps by sigsegv (--trap)"
+	case network.IsOn():
+		return "emulates a network (--emulate-latency, --emulate-bandwidth)"
+	case stages:
+		return "records the stages of faults (--stages)"
+	default:
+		return ""
+	}
 }
 
 // Core is how a daemon shares cores with programs.

@@ -27,26 +27,31 @@ type Choice struct {
 // run as the daemon's user on the daemon's machine, so they can usually open what it can. A program
 // that cannot is told so when it joins.
 func Open(trap string, cfg Config) (Table, Choice, error) {
-	c := Choice{Trap: trap, Reason: "asked for"}
-	switch trap {
-	case "", TrapAuto:
-		c = choose(uffd.Open())
-	case TrapUffd, TrapSigsegv:
+	var (
+		t   Table
+		err error
+		c   = Choose(trap)
+	)
+	switch c.Trap {
+	case TrapUffd:
+		t, err = NewUffd(cfg)
+	case TrapSigsegv:
+		t, err = NewSigsegv(cfg)
 	default:
-		return nil, c, fmt.Errorf("pagetable: trap back end %q; there are %q", trap, TrapNames)
+		err = fmt.Errorf("pagetable: trap back end %q; there are %q", trap, TrapNames)
 	}
-	if c.Trap == TrapSigsegv {
-		t, err := NewSigsegv(cfg)
-		if err != nil {
-			return nil, c, err
-		}
-		return t, c, nil
-	}
-	t, err := NewUffd(cfg)
 	if err != nil {
 		return nil, c, err
 	}
 	return t, c, nil
+}
+
+// Choose is the back end that Open takes for this name.
+func Choose(trap string) Choice {
+	if trap != "" && trap != TrapAuto {
+		return Choice{trap, "asked for"}
+	}
+	return choose(uffd.Open())
 }
 
 // choose decides by the outcome of an attempt to open a userfaultfd.

@@ -25,7 +25,7 @@ func (f *nodeFlags) register(flags *pflag.FlagSet, logLevel string) {
 
 // apply gives the daemons of a job the same settings as these, whatever this machine's environment
 // and file say: those are meant for a cluster that a job on one machine has nothing to do with.
-// Nodes of one machine share its memory.
+// Nodes of one machine share its memory and processors.
 func (f *nodeFlags) apply(cfg *launch.Config) error {
 	v := *f.values
 	if v.Memory == settings.AutoMemory && cfg.Nodes > 0 {
@@ -34,6 +34,9 @@ func (f *nodeFlags) apply(cfg *launch.Config) error {
 			return err
 		}
 		v.Memory = settings.Bytes(bytes)
+	}
+	if cfg.Nodes > 0 {
+		v.Reactors = v.MostReactors(cfg.Nodes)
 	}
 	cfg.BareDaemonLog = v.LogFormat == "json"
 	cfg.DaemonFlags = append([]string{"--" + bareFlag}, v.Args(settings.Run)...)

@@ -17,10 +17,11 @@ import (
 
 // place is this node's place among the nodes of its cluster.
 type place struct {
-	id      int
-	peers   []string // data address of each node, by id
-	cluster string   // what nodes call it among themselves
-	group   *membership.Group
+	id       int
+	peers    []string // data address of each node, by id
+	cluster  string   // what nodes call it among themselves
+	group    *membership.Group
+	reactors int // of each node
 }
 
 // findPlace reads the place from the settings, or waits until the cluster is complete.
@@ -31,7 +32,7 @@ func (d *daemon) findPlace(ctx context.Context) (*place, error) {
 	}
 	// Two nodes refuse each other's connections if their clusters are called differently. So behind
 	// the name is what they must agree on, or if they have done so, the digest of the nodes.
-	p := &place{id: v.ID, peers: v.Peers, cluster: fmt.Sprintf("%s (region %v, %d ranks, transport %s, survive %t)", v.Cluster, v.Region, v.Ranks, v.Transport, v.Survive)}
+	p := &place{id: v.ID, peers: v.Peers, reactors: v.MostReactors(1), cluster: fmt.Sprintf("%s (region %v, %d ranks, transport %s, survive %t)", v.Cluster, v.Region, v.Ranks, v.Transport, v.Survive)}
 	if v.Stripe != 0 {
 		p.cluster += fmt.Sprintf(" (stripe %d)", v.Stripe)
 	}
@@ -45,7 +46,7 @@ func (d *daemon) findPlace(ctx context.Context) (*place, error) {
 		for i, n := range table.Nodes {
 			p.peers[i] = n.Data
 		}
-		p.cluster = v.Cluster + "/" + table.Digest()
+		p.cluster, p.reactors = v.Cluster+"/"+table.Digest(), table.Reactors()
 	}
 	return p, nil
 }
@@ -85,7 +86,7 @@ func (d *daemon) joinGroup(ctx context.Context) (*membership.Group, error) {
 		host = bind.IP.String()
 	}
 	return membership.Form(ctx, membership.Config{
-		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Returns: v.Rejoin, Data: reach.Data, Transports: node.Transports(),
+		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Returns: v.Rejoin, Data: reach.Data, Transports: node.Transports(), Reactors: v.MostReactors(1),
 		Agree: agreements(v, d.secrets),
 		Bind:  net.JoinHostPort(host, strconv.Itoa(bind.Port)), Advertise: reach.IP, Join: v.Join, Keys: d.secrets.gossip,
 		Timeout: v.JoinTimeout, DeadAfter: v.DeadAfter, Log: d.log, Metrics: d.registry,
@@ -113,7 +114,7 @@ func agreements(v *settings.Values, s *secrets) []membership.Agreement {
 		{Name: "transport", Value: v.Transport},
 		{Name: "TLS", Value: encryption},
 		{Name: "secret (--secret-file)", Value: secret},
-		{Name: "number of reactors (--reactors)", Value: strconv.Itoa(v.Reactors)},
+		{Name: "number of reactors (--reactors)", Value: v.Text("reactors")},
 		{Name: "stripe", Value: v.Text("stripe")},
 		{Name: "survive", Value: strconv.FormatBool(v.Survive)},
 	}

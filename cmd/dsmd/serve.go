@@ -242,7 +242,7 @@ func (d *daemon) newNode(p *place) (*node.Node, error) {
 		},
 		Security: node.Security{TLS: s.tls, LatestTLS: s.latestTLS(), VerifyPeer: s.verify, Secret: s.shared},
 		GiveUp:   v.DeadAfter, Survive: v.Survive, NoQuorum: v.NoQuorum, Rejoin: v.Rejoin,
-		Hold: v.Hold, Core: node.Core{Reactors: v.Reactors, StripePages: uint32(v.Stripe), Spin: v.Spin, Priority: v.Priority}, Predict: v.Predict == "on", Farewell: p.leave, Stages: d.stages, Log: log, Metrics: d.registry,
+		Hold: v.Hold, Core: node.Core{Reactors: p.reactors, StripePages: uint32(v.Stripe), Spin: v.Spin, Priority: v.Priority}, Predict: v.Predict == "on", Farewell: p.leave, Stages: d.stages, Log: log, Metrics: d.registry,
 		Launched: d.fds.socket >= 0,
 	})
 }

@@ -240,16 +240,21 @@ func (w *world) complete() bool {
 	return false
 }
 
-// TestIDs: numbers that nodes bring are theirs, the rest go by address, whoever was started first.
+// TestIDs: numbers that nodes bring are theirs, the rest go by address, whoever was started first;
+// and there are as many reactors as all can have.
 func TestIDs(t *testing.T) {
 	at := func(incarnation uint64, id int, data string) member {
-		return member{incarnation: incarnation, id: id, cluster: "c", data: data}
+		return member{incarnation: incarnation, id: id, cluster: "c", data: data, reactors: uint32(incarnation) + 1}
 	}
 	members := []member{at(5, Auto, "10.0.0.10:7400"), at(9, 1, "10.0.0.1:7400"), at(7, Auto, "10.0.0.9:7400"), at(1, Auto, "10.0.0.9:10400")}
 	for range 10 {
 		rand.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 		var got []string
-		for _, n := range assign("c", members).Nodes {
+		table := assign("c", members)
+		if table.Reactors() != 2 {
+			t.Fatalf("%d reactors, where the nodes can have 2, 6, 8 and 10", table.Reactors())
+		}
+		for _, n := range table.Nodes {
 			got = append(got, n.Data)
 		}
 		if want := []string{"10.0.0.9:7400", "10.0.0.1:7400", "10.0.0.9:10400", "10.0.0.10:7400"}; !slices.Equal(got, want) {

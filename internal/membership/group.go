@@ -62,6 +62,8 @@ type Config struct {
 	// Data: where others reach this node's data port, HOST:PORT, at most MaxAddress bytes.
 	Data       string
 	Transports []string // that it has, for people
+	// Reactors is how many reactors this node can have. All have as many as each of them can.
+	Reactors int
 	// Agree are the settings on which all nodes must agree, in the same order; at most 16, of at
 	// most 64 bytes each.
 	Agree []Agreement
@@ -288,7 +290,7 @@ func open(cfg Config) (*Group, error) {
 	}
 	g.self = member{
 		incarnation: uint64(time.Now().UnixNano()), id: cfg.ID, returns: cfg.Returns, cluster: cfg.Cluster, data: cfg.Data,
-		transports: strings.Join(cfg.Transports, ","), agree: cfg.Agree,
+		transports: strings.Join(cfg.Transports, ","), reactors: uint32(cfg.Reactors), agree: cfg.Agree,
 	}
 	if err := g.self.fits(); err != nil {
 		return nil, err

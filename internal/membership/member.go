@@ -33,7 +33,7 @@ var ErrMalformed = errors.New("membership: malformed")
 
 // metaVersion is the version of what members say of themselves and to each other. It comes first in
 // both.
-const metaVersion = 3
+const metaVersion = 4
 
 // Agreement is a setting on which all nodes must agree, in the words of an error: "region",
 // "64GiB".
@@ -54,6 +54,7 @@ type member struct {
 	cluster    string
 	data       string // where it takes data connections, HOST:PORT
 	transports string // that it has, separated by commas; for people
+	reactors   uint32 // that it can have
 	agree      []Agreement
 	// heard counts members in the order in which this node first heard of them; it is not sent.
 	heard uint64
@@ -112,7 +113,7 @@ func (a *Agreement) fields() []any {
 func (m *member) fields(id *int32) []any {
 	return []any{
 		&m.incarnation, id, &m.returns, &m.sealed, wire.Line(&m.cluster, MaxCluster), wire.Line(&m.data, MaxAddress), wire.Line(&m.transports, maxText),
-		wire.List(&m.agree, maxAgree, (*Agreement).fields),
+		&m.reactors, wire.List(&m.agree, maxAgree, (*Agreement).fields),
 	}
 }
 

@@ -57,7 +57,7 @@ type message struct {
 }
 
 func (n *Node) fields() []any {
-	return []any{wire.Line(&n.name, maxName), wire.Line(&n.Data, MaxAddress)}
+	return []any{wire.Line(&n.name, maxName), wire.Line(&n.Data, MaxAddress), &n.reactors}
 }
 
 func (m *message) fields() []any {

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -12,6 +13,8 @@ type Node struct {
 	ID   int
 	Data string // where it takes data connections, HOST:PORT
 	name string // with its incarnation
+	// reactors is how many it can have
+	reactors uint32
 }
 
 // Table is all nodes of a complete cluster, by id. It is the same on all of them.
@@ -22,6 +25,12 @@ type Table struct {
 
 // Digest names the table, and with it this very set of running daemons, in 32 hexadecimal digits.
 func (t *Table) Digest() string { return t.digest.String() }
+
+// Reactors is how many each node of the cluster has: as many as all of them can have.
+func (t *Table) Reactors() int {
+	least := slices.MinFunc(t.Nodes, func(a, b Node) int { return cmp.Compare(a.reactors, b.reactors) })
+	return max(1, int(least.reactors))
+}
 
 // newTable makes a table of nodes in the order of ids.
 func newTable(cluster string, nodes []Node) *Table {
@@ -34,6 +43,7 @@ func newTable(cluster string, nodes []Node) *Table {
 	for _, n := range nodes {
 		write(n.name)
 		write(n.Data)
+		h.Write(binary.LittleEndian.AppendUint32(nil, n.reactors))
 	}
 	t := &Table{Nodes: nodes}
 	copy(t.digest[:], h.Sum(nil))
@@ -56,6 +66,10 @@ func (t *Table) at(data string) *Node {
 	return nil
 }
 
+func (m *member) node(id int) Node {
+	return Node{ID: id, Data: m.data, name: m.name(), reactors: m.reactors}
+}
+
 // assign gives each of the members a number. Those that must have a certain one get it, and the
 // others what is left, in the order of their addresses. Preconditions: the numbers that members
 // must have are different, and below len(members).
@@ -67,12 +81,12 @@ func assign(cluster string, members []member) *Table {
 			free = append(free, m)
 			continue
 		}
-		nodes[m.id] = Node{ID: m.id, Data: m.data, name: m.name()}
+		nodes[m.id] = m.node(m.id)
 	}
 	slices.SortFunc(free, func(a, b member) int { return compareAddress(&a, &b) })
 	for id := range nodes {
 		if nodes[id].name == "" {
-			nodes[id] = Node{ID: id, Data: free[0].data, name: free[0].name()}
+			nodes[id] = free[0].node(id)
 			free = free[1:]
 		}
 	}

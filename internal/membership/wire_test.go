@@ -9,12 +9,12 @@ import (
 )
 
 func sampleMember() member {
-	return member{incarnation: 1 << 62, id: 3, sealed: digest{1, 2, 3}, cluster: "blue", data: "node-a.example.org:7400", transports: "tcp",
+	return member{incarnation: 1 << 62, id: 3, sealed: digest{1, 2, 3}, cluster: "blue", data: "node-a.example.org:7400", transports: "tcp", reactors: 4,
 		agree: []Agreement{{"region", "64GiB"}, {"page size", "4KiB"}}}
 }
 
 func sampleMessage() message {
-	nodes := []Node{{ID: 0, Data: "10.0.0.1:7400", name: "10.0.0.1:7400#5"}, {ID: 1, Data: "[fd00::1]:7400", name: "[fd00::1]:7400#6"}}
+	nodes := []Node{{ID: 0, Data: "10.0.0.1:7400", name: "10.0.0.1:7400#5", reactors: 2}, {ID: 1, Data: "[fd00::1]:7400", name: "[fd00::1]:7400#6"}}
 	return message{kind: propose, round: 7, from: nodes[0].name, digest: newTable("blue", nodes).digest, nodes: nodes}
 }
 
@@ -49,7 +49,7 @@ func TestOtherVersions(t *testing.T) {
 	m, msg := sampleMember(), sampleMessage()
 	b := appendMember(nil, &m)
 	b[0]++
-	if _, err := decodeMember(b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "version 4, this node knows version 3") {
+	if _, err := decodeMember(b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "version 5, this node knows version 4") {
 		t.Error(err)
 	}
 	b = appendMessage(nil, &msg)

@@ -5,11 +5,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"dsmd/pagetable"
 )
 
 var update = flag.Bool("update", false, "rewrite the table in docs/configuration.md")
@@ -196,6 +199,35 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
+// TestReactors: there are as many as the processors suggest, unless something forbids it.
+func TestReactors(t *testing.T) {
+	trap := pagetable.Choose(pagetable.TrapAuto).Trap
+	for _, test := range []struct {
+		processors, nodes int
+		args              string
+		want              int
+	}{
+		{2, 1, "", 1}, {31, 1, "", 1}, {32, 1, "", 2}, {64, 1, "", 4}, {256, 1, "", 4}, {64, 2, "", 2}, {64, 5, "", 1},
+		{64, 1, "--memory=8MiB", 2}, {64, 1, "--memory=4MiB", 1}, {64, 1, "--memory=unlimited", 4},
+		{64, 1, "--trap=sigsegv", 1}, {64, 1, "--stages=10", 1}, {64, 1, "--emulate-latency=1ms", 1},
+		{2, 1, "--reactors=7", 7}, {64, 1, "--reactors=1", 1},
+	} {
+		v, err := load(t, strings.Fields(test.args), "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if trap != pagetable.TrapUffd && v.Reactors == AutoReactors {
+			test.want = 1
+		}
+		before := runtime.GOMAXPROCS(test.processors)
+		got := v.MostReactors(test.nodes)
+		runtime.GOMAXPROCS(before)
+		if got != test.want {
+			t.Errorf("%d processors, %d nodes, %s: %d reactors, want %d", test.processors, test.nodes, test.args, got, test.want)
+		}
+	}
+}
+
 // TestCheck: values that are right one by one, and together are or are not.
 func TestCheck(t *testing.T) {
 	for _, test := range []struct {
@@ -219,10 +251,10 @@ func TestCheck(t *testing.T) {
 		{"--peers=a:1,b:2 --id=1 --return", "--return without --survive", nil},
 		{"--survive --rejoin", "one among several nodes", nil},
 		{"--survive --return", "has no others", nil},
-		{"--reactors=2 --trap=sigsegv", "--reactors 2 with --trap sigsegv: several reactors need userfaultfd", nil},
-		{"--reactors=2 --emulate-latency=1ms", "--reactors 2 with --emulate-latency or ", nil},
-		{"--reactors=2 --emulate-bandwidth=1Gbit", "--reactors 2 with --emulate-latency or ", nil},
-		{"--reactors=2 --stages=10", "--reactors 2 with --stages: ", nil},
+		{"--reactors=2 --trap=sigsegv", "--reactors 2: a daemon that traps by sigsegv (--trap) has one reactor; leave out one of them", nil},
+		{"--reactors=2 --emulate-latency=1ms", "--reactors 2: a daemon that emulates a network (--emulate-latency, ", nil},
+		{"--reactors=2 --emulate-bandwidth=1Gbit", "--reactors 2: a daemon that emulates a network ", nil},
+		{"--reactors=2 --stages=10", "--reactors 2: a daemon that records the stages of faults (--stages) has one", nil},
 		{"--reactors=3 --memory=8MiB", "needs 4MiB; give --memory 12MiB at least", nil},
 		{"--reactors=3 --memory=12MiB", "", func(v *Values) bool { return v.Reactors == 3 }},
 		{"--reactors=1 --survive --stages=10", "", func(v *Values) bool { return v.Survive }},

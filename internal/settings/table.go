@@ -148,9 +148,12 @@ var All = []Setting{
 	{Name: "priority", Default: node.PriorityNames[0], Range: strings.Join(node.PriorityNames, ", "),
 		Meaning: "how the daemon gets a core from programs that compute: by a nice value of -20, in real time, not at all, or auto: nice where that is allowed",
 		value:   func(v *Values) pflag.Value { return choice(&v.Priority, node.PriorityNames) }},
-	{Name: "reactors", Default: "1", Range: fmt.Sprintf("1 to %d; the same on all nodes", node.MaxReactors),
-		Meaning: "how many threads of the daemon serve faults, each for some of the pages: more than one for nodes with many cores, with userfaultfd",
-		value:   func(v *Values) pflag.Value { return number(&v.Reactors, 1, node.MaxReactors, "", -1) }},
+	{Name: "reactors", Default: "auto", Range: fmt.Sprintf("1 to %d, or auto; the same on all nodes", node.MaxReactors),
+		Meaning: fmt.Sprintf("how many threads of the daemon serve faults, each for some of the pages, with userfaultfd; auto: one for every %d processors, up to %d, and as many on all nodes as each can have",
+			processorsPerReactor, maxAutoReactors),
+		value: func(v *Values) pflag.Value {
+			return number(&v.Reactors, 1, node.MaxReactors, "auto", AutoReactors)
+		}},
 	{Name: "stripe", Default: "auto", Range: "1 to 1048576 pages, or auto; the same on all nodes",
 		Meaning: "for measurements: with several --reactors, how many pages in a row one of them serves; auto: at least 256, and more in a large --region",
 		value:   func(v *Values) pflag.Value { return number(&v.Stripe, 1, 1<<20, "auto", 0) }},

@@ -11,7 +11,6 @@ import (
 
 	"dsmd/internal/memlimit"
 	"dsmd/node"
-	"dsmd/pagetable"
 	"dsmd/protocol"
 )
 
@@ -74,7 +73,7 @@ type Machine struct {
 	Memory              Bytes // or AutoMemory, UnlimitedMemory
 	Spill               string
 	Hold, Spin          time.Duration
-	Reactors            int
+	Reactors            int // or AutoReactors
 	Stripe              int // pages; 0: as many as suit the region
 	Priority            string
 	Predict             string // "on" or "off"
@@ -197,27 +196,6 @@ func (v *Values) Check() error {
 		v.Ranks = v.Nodes
 	}
 	return v.checkTLS()
-}
-
-// CheckReactors tells what a daemon of several reactors cannot do.
-func (v *Values) CheckReactors() error {
-	with, why := "", ""
-	switch least := Bytes(v.Reactors) * node.MinMemoryBytes; {
-	case v.Reactors <= 1:
-		return nil
-	case v.Trap == pagetable.TrapSigsegv:
-		with, why = "--trap "+v.Trap, "several reactors need userfaultfd"
-	case v.EmulateLatency != 0 || v.EmulateBandwidth != 0:
-		with, why = "--emulate-latency or --emulate-bandwidth", "a node that emulates a network has one reactor"
-	case v.Stages != 0:
-		with, why = "--stages", "a node that records the stages of faults has one reactor"
-	case v.Memory != AutoMemory && v.Memory < least:
-		return fmt.Errorf("--memory %v with --reactors %d: each reactor has a part of the memory, and needs %v; give --memory %v at least, or fewer reactors, on all nodes",
-			v.Memory, v.Reactors, Bytes(node.MinMemoryBytes), least)
-	default:
-		return nil
-	}
-	return fmt.Errorf("--reactors %d with %s: %s; leave out one of them, on all nodes", v.Reactors, with, why)
 }
 
 func (v *Values) checkStatic() error {

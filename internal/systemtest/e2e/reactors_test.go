@@ -227,6 +227,37 @@ func TestReactorsDiffer(t *testing.T) {
 	}
 }
 
+// TestReactorsOfProcessors: nodes that find each other have as many reactors as each of them can.
+func TestReactorsOfProcessors(t *testing.T) {
+	t.Parallel()
+	uffdtest.Require(t)
+	for second, want := range map[string]int{"auto": 2, "sigsegv": 1} {
+		lan := testcluster.NewLAN(2)
+		var daemons [2]*testcluster.Process
+		for node, processors := range []string{"GOMAXPROCS=64", "GOMAXPROCS=32"} {
+			trap := "auto"
+			if node == 1 {
+				trap = second
+			}
+			daemons[node] = testcluster.Start(t, testcluster.Command{
+				Name: fmt.Sprintf("daemon %d, the second one traps by %s", node, second), Path: testcluster.Dsmd(t), Env: []string{processors},
+				Args: []string{"serve", "--nodes", "2", "--listen", lan.IP(node) + ":7400", "--join", lan.IP(0), "--socket", lan.Socket(node), "--trap", trap},
+			})
+		}
+		for node, d := range daemons {
+			d.AwaitLog(t, "serving")
+			var status []struct{ Reactors int }
+			said := dsmdSays(t, "status", "--json", "--socket", lan.Socket(node))
+			if err := json.Unmarshal([]byte(said), &status); err != nil {
+				t.Fatal(err)
+			}
+			if len(status) != 1 || status[0].Reactors != want {
+				t.Errorf("node %d, the second one traps by %s: %+v, want %d reactors", node, second, status, want)
+			}
+		}
+	}
+}
+
 // TestReactorsSeen: what a daemon says of itself is what all its reactors have done, to whoever
 // asks: as many faults and pages as with one reactor that does the same.
 func TestReactorsSeen(t *testing.T) {

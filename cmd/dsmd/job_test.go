@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -68,14 +69,14 @@ func TestChooseJob(t *testing.T) {
 // a file has the name of the program.
 func TestJobIsTheSameEverywhere(t *testing.T) {
 	askWithin(t, patience.Or(20*time.Second))
-	const number = "jobtest"
+	number := fmt.Sprintf("%07dtest", os.Getpid()) // which no other run of this test has now
 	fakeDaemon(t, launch.SocketPrefix+number+"-0", answers)
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("solve", []byte("\x7fELF"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	socket := launch.SocketPrefix + number + "-0"
-	for _, text := range []string{number, number[:4], "night", number + "/night", "solve", "./solve", filepath.Join(t.TempDir(), "solve")} {
+	for _, text := range []string{number, number[:8], "night", number + "/night", "solve", "./solve", filepath.Join(t.TempDir(), "solve")} {
 		ctx, cancel := context.WithCancel(t.Context())
 		state, err := lookAt(ctx, text, "", io.Discard)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -196,6 +197,14 @@ func testMisuse(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	g := newWaitGroup(t, ctx, c, "misuse too")
 	check(t, "Done of nothing", g.Done(), dsync.ErrNegative)
 	check(t, "Wait for nothing", g.Wait(ctx), nil)
+	kittest.Barrier(t, ctx, c)
+	if c.Rank() == 0 {
+		check(t, "Add of much", g.Add(math.MaxInt64), nil)
+		if err := g.Add(1); err == nil || errors.Is(err, dsync.ErrNegative) {
+			t.Errorf("Add of too much: %v", err)
+		}
+		check(t, "Add of less than nothing", g.Add(-math.MaxInt64), nil)
+	}
 	kittest.Barrier(t, ctx, c)
 	check(t, "Free", g.Free(ctx), nil)
 }

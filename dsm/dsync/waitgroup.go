@@ -11,6 +11,8 @@ import (
 // ErrNegative: there were more calls of Done than were announced by Add.
 var ErrNegative = errors.New("the counter would be negative")
 
+var errTooMany = errors.New("the counter would be more than a number of 64 bits can be")
+
 // WaitGroup counts what is under way on all ranks, and lets goroutines wait until nothing is.
 //
 // What travels: the counter comes to who changes it. Add many at once, and say Done for many by
@@ -49,7 +51,10 @@ func (g *WaitGroup) Free(ctx context.Context) error { return g.m.free(ctx) }
 func (g *WaitGroup) Add(delta int64) error {
 	err := g.m.inside(context.Background(), func() error {
 		all := g.m.all()
-		if all.Count+delta < 0 {
+		switch sum := all.Count + delta; {
+		case sum < 0 && delta > 0:
+			return fmt.Errorf("%w: %d is added to %d", errTooMany, delta, all.Count)
+		case sum < 0:
 			return fmt.Errorf("%w: %d is added to %d", ErrNegative, delta, all.Count)
 		}
 		if all.Count += delta; all.Count == 0 {

@@ -10,6 +10,8 @@ import (
 	"dsmd/pagetable/backing"
 	"dsmd/protocol"
 	"dsmd/transport"
+
+	"go.uber.org/zap"
 )
 
 // rules are the engine's configuration.
@@ -57,6 +59,9 @@ func assemble(cfg Config, s *partition, table pagetable.Table, peers *network) (
 func (n *Node) build(store *backing.Table) {
 	n.meter = newMeter(n.clock, n.net, n.cfg.Stages, n.partition)
 	n.end = &ending{log: n.log, clock: n.clock, farewell: farewell}
+	if n.partition.number > 0 {
+		n.end.log = zap.NewNop() // the one that leads ends for the same reason, and says it
+	}
 	out := &outbox{net: n.net, meter: n.meter, end: n.end, log: n.log, survives: n.cfg.Survive}
 	n.drive = &driver{engine: protocol.New(rules(&n.cfg, n.partition, store.Pages())), clock: n.clock, exec: newExecutor(store, out), partition: n.partition}
 	q := &quorum{}

@@ -153,6 +153,10 @@ func TestReactorsLoss(t *testing.T) {
 			t.Errorf("when node 0 is lost, a program of node 1 ends with status %d and says %q", status, p.Errors())
 		}
 	}
+	c.Daemons[1].Wait(t)
+	if log := c.Daemons[1].Errors(); strings.Count(log, "the cluster is broken") != 1 {
+		t.Errorf("the daemon of node 1 says more than once, or not at all, that the cluster is broken:\n%s", log)
+	}
 }
 
 // TestReactorsSurvive: daemons of several reactors go on without those that are lost, with backups

@@ -234,12 +234,11 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 // goes notes that a page leaves this node, or is for reading only from now on, and returns who has
 // taken it, or come to read it; NoNode: nobody has.
 func (d *driver) goes(page pagetable.Page, f *protocol.Effect) (by protocol.NodeID) {
-	by = f.Heir
+	if by = f.Heir; f.Moves {
+		by = protocol.NoNode
+	}
 	if f.Kind == protocol.EffectRevoke {
 		d.intake.causes.Left(page)
-		if d.room.offers(page, by) {
-			by = protocol.NoNode
-		}
 	}
 	if by != protocol.NoNode {
 		d.intake.causes.Taken(page)
@@ -253,7 +252,7 @@ func (d *driver) revoke(page pagetable.Page, f *protocol.Effect) {
 	x := d.exec
 	vain := d.intake.predictor.leaves(page, f)
 	by := d.goes(page, f)
-	if f.Contended && by != protocol.NoNode && !vain {
+	if f.Contended && !vain {
 		d.intake.predictor.contended(page)
 		x.meter.count.contendedPages.Add(1)
 		x.meter.tolls.taken(page)

@@ -230,7 +230,7 @@ func (r *room) changed() {
 
 // consider answers the offer of another node.
 func (r *room) consider(f *protocol.Effect) {
-	ev := protocol.Event{Kind: protocol.EventFault, Object: f.Object, Access: protocol.Write}
+	ev := protocol.Event{Kind: protocol.EventAccept, Object: f.Object}
 	if r.quorum.lost() || !r.hasMuch() || !r.drive.intake.withinWindow() {
 		ev = protocol.Event{Kind: protocol.EventDecline, Object: f.Object, Node: f.Heir}
 		r.meter.count.offersDeclined.Add(1)
@@ -436,12 +436,6 @@ func (r *room) offer(pages []pagetable.Page, most int) (offers int) {
 		offers++
 	}
 	return offers
-}
-
-// offers is whether a page goes to a node because it was offered to it.
-func (r *room) offers(page pagetable.Page, to protocol.NodeID) bool {
-	o, is := r.offered[page]
-	return is && o.to == to
 }
 
 // taker is the node to which a page is offered: its home, if that is another and may have room,

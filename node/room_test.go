@@ -296,10 +296,29 @@ func TestOwnedPagesAreNotTaken(t *testing.T) {
 			back++
 		}
 	}
-	// On a busy machine some offers may be given up before they are answered, and be taken then.
-	late := m.counter("page_offers") - m.counter("page_offers_taken")
-	if taken > late || len(log.Departures) > int(late) || back > int(late) {
+	if taken > 0 || len(log.Departures) > 0 || back > 0 {
 		t.Errorf("%d pages were taken, %d have departed, and %d were missed because of that", taken, len(log.Departures), back)
+	}
+	c.quiet()
+}
+
+// TestReadersOfOfferedPages: where a page that others have copies of moves for want of room, nobody
+// writes it, and no reader's page was taken.
+func TestReadersOfOfferedPages(t *testing.T) {
+	t.Parallel()
+	const pages = 2 * leastRoom
+	c := startTight(t, setup{nodes: 3, pages: pages + HomeStripe, async: true}, 1)
+	a, b, d := c.members[0].join(), c.members[1].join(), c.members[2].join()
+	first, m := share("x", pages, a, b, d), c.members[1]
+	for i := range pagetable.Page(pages) {
+		b.store(first+i, 0, 1)
+		d.load(first+i, 0)
+	}
+	eventually(t, "what does not fit is elsewhere", func() bool { return m.counter("page_offers_taken") >= pages-leastRoom })
+	for i, m := range c.members {
+		if taken := m.waits().Taken; taken > 0 || m.counter("contended_pages") > 0 {
+			t.Errorf("%d pages were taken from node %d", taken, i)
+		}
 	}
 	c.quiet()
 }

@@ -77,7 +77,7 @@ func (d *directory) onRequest(m *Message) {
 			return
 		}
 	}
-	p.queue = append(p.queue, request{from: m.From, access: k.Access, hasCopy: k.HasCopy, anew: k.Anew})
+	p.queue = append(p.queue, request{from: m.From, access: k.Access, hasCopy: k.HasCopy, anew: k.Anew, moves: k.Moves})
 	if k.Access == Read && !o.sharers.has(m.From, &d.cfg) && o.givesCopies(p, d.cfg.Self) {
 		d.multicasts.noteReader(o, p)
 	}
@@ -202,7 +202,7 @@ func (d *directory) startWrite(o *object, p *pending, r request) {
 	others := slices.DeleteFunc(d.sharersOf(o, scratch[:0]), func(n NodeID) bool {
 		return n == r.from || !upgrade && n == supplier
 	})
-	invalidated := uint16(d.invalidate(o, r.from, others))
+	invalidated := uint16(d.invalidate(o, &r, others))
 	if upgrade {
 		o.upgraded(r.from != o.owner && len(others) == 1 && !o.id.IsLock())
 		d.send(Grant{Access: Write, Acks: invalidated}.To(r.from, o.id))
@@ -210,7 +210,7 @@ func (d *directory) startWrite(o *object, p *pending, r request) {
 		return
 	}
 	p.invalidated = invalidated
-	d.send(Forward{Requester: r.from, Access: Write, Acks: invalidated}.To(supplier, o.id))
+	d.send(Forward{Requester: r.from, Access: Write, Acks: invalidated, Moves: r.moves}.To(supplier, o.id))
 }
 
 // supplier is the node to send the object from: the home if it has a copy, else the owner, who

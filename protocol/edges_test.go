@@ -527,7 +527,7 @@ func (h holding) time() Time { return h.pace.holdTime(h.o) }
 func (h holding) again(later Time) {
 	h.o.set(contestedFlag, true)
 	h.now += h.time()
-	h.pace.leaves(h.o, Write)
+	h.pace.leaves(h.o, &recall{access: Write})
 	h.now += later
 	h.pace.noteProgress(h.o, Event{Kind: EventFault, Thread: 1, Offset: 8})
 }

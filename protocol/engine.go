@@ -153,6 +153,9 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		e.commits.commit(ev)
 	case EventEvict:
 		e.holder.evict(ev)
+	case EventAccept:
+		ev.Access = Write
+		e.requester.fault(ev)
 	case EventDecline:
 		e.send(Decline{}.To(ev.Node, ev.Object))
 	case EventEpoch:

@@ -61,6 +61,9 @@ const (
 	// if it is certain that another node has the page; else the page is offered to Node, if that is
 	// a member that stays. Nothing follows if something is under way about the page.
 	EventEvict
+	// EventAccept: the host has room for Object, a page that was offered: as EventFault for Write,
+	// of no client, except that the others know that the page only moves.
+	EventAccept
 	// EventDecline: the host has no room for Object, a page that Node has offered.
 	EventDecline
 
@@ -178,7 +181,7 @@ const (
 	EffectHandedOver
 
 	// EffectOffered: node Heir has no room for the page, which it owns. If the host has, it reports
-	// EventFault for Write, of no client, else EventDecline.
+	// EventAccept, else EventDecline.
 	EffectOffered
 	// EffectDeclined: node Heir has no room for the page that was offered to it, or does not want
 	// it.
@@ -215,6 +218,7 @@ type Effect struct {
 	// EffectRevoke: a writer takes the page although no program of this node has synchronised since
 	// it came
 	Contended bool
+	Moves     bool   // EffectRevoke: the page was offered, and nobody at Heir is known to want it
 	Heir      NodeID // EffectRevoke, EffectDowngrade, EffectOffered, EffectDeclined
 	Status    Status
 	Client    ClientID

@@ -11,6 +11,9 @@ package protocol
 // A page that this node owns may be here alone. It is offered to another node, which asks for it as
 // if it were about to write, if it has room. So it is moved by a transaction like any other, and
 // whoever wants the page meanwhile gets it. An offer binds nobody.
+//
+// The request says that the page only moves, and so do the messages that follow from it: nodes that
+// give up their copies have lost them to no writer, and take no group lease because of that.
 
 // evict has a page leave this node, if nothing is under way about it.
 func (h *holder) evict(ev Event) {

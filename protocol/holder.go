@@ -14,18 +14,19 @@ type recall struct {
 	supply    bool   // the requester gets a Grant from here (Forward), else an InvalidateAck
 	acks      uint16 // of the Grant
 	passed    bool   // the InvalidateAck is one of those that passing collects
+	moves     bool   // nobody there is known to want it: it was offered for want of room
 }
 
 // append appends an encoding: see Engine.AppendState.
 func (r *recall) append(b []byte) []byte {
-	b = append(b, byte(r.access), bits(r.supply, r.passed))
+	b = append(b, byte(r.access), bits(r.supply, r.passed, r.moves))
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.requester))
 	return binary.LittleEndian.AppendUint16(b, r.acks)
 }
 
 // onTake deals with a Forward or an Invalidate: somebody else gets the object.
 func (h *holder) onTake(m *Message) {
-	r := recall{requester: m.node, access: Write}
+	r := recall{requester: m.node, access: Write, moves: m.flags&flagMoves != 0}
 	if m.Kind == KindInvalidate && (len(m.Payload) > 0 || m.From != h.home(m.Object)) {
 		h.onPassed(m)
 		return
@@ -112,7 +113,7 @@ func (h *holder) retryRecall(o *object, p *pending) {
 			return
 		}
 	}
-	contended := h.pace.leaves(o, p.parked.access)
+	contended := h.pace.leaves(o, &p.parked)
 	p.serving, p.hasParked = p.parked, false
 	p.parked = recall{}
 	if p.serving.access == Read {
@@ -128,7 +129,7 @@ func (h *holder) retryRecall(o *object, p *pending) {
 	o.setAccess(None)
 	o.replica &^= protectedFlag | committedFlag
 	p.op = EffectRevoke
-	h.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.supply, Contended: contended, Heir: p.serving.requester})
+	h.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.supply, Contended: contended, Moves: p.serving.moves, Heir: p.serving.requester})
 }
 
 // serve answers a recall after the local copy has been given up as far as it demands. If this node

@@ -50,6 +50,7 @@ const (
 type Request struct {
 	Access        Access
 	HasCopy, Anew bool
+	Moves         bool // the page was offered for want of room, and nobody is known to want it
 }
 
 // Forward goes from the home to the node that supplies the object to Requester. For Read the
@@ -60,6 +61,7 @@ type Forward struct {
 	Requester NodeID
 	Backup    bool
 	Acks      uint16
+	Moves     bool // as in the Request
 }
 
 // Invalidate goes from the home to a reader: give up the copy, then tell Requester. Where there are
@@ -69,6 +71,7 @@ type Forward struct {
 type Invalidate struct {
 	Requester NodeID
 	Others    []byte
+	Moves     bool // as in the Request
 }
 
 // InvalidateAck goes from a reader that has given up its copy to the node that will write, or to

@@ -354,7 +354,7 @@ func (h *besiegedHost) own() Event {
 	case k == 4 && len(h.offers) > 0:
 		f := h.offers[0]
 		h.offers = h.offers[1:]
-		return [...]Event{{Kind: EventDecline, Object: f.Object, Node: f.Heir}, {Kind: EventFault, Access: Write, Object: f.Object}}[h.one(2)]
+		return [...]Event{{Kind: EventDecline, Object: f.Object, Node: f.Heir}, {Kind: EventAccept, Object: f.Object}}[h.one(2)]
 	case k == 5 && h.one(2) == 0:
 		return Event{Kind: EventEvict, Object: h.page(), Node: NodeID(h.one(h.e.cfg.Nodes))}
 	case k < 8:

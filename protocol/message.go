@@ -36,6 +36,7 @@ const (
 	flagHasCopy flags = 1 << iota
 	flagBackup
 	flagAnew
+	flagMoves
 )
 
 func flagIf(is bool, f flags) flags {

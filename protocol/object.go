@@ -105,6 +105,7 @@ type request struct {
 	from          NodeID
 	access        Access
 	hasCopy, anew bool
+	moves         bool
 }
 
 // pending is what an object needs only while something is under way, in each role.

@@ -257,7 +257,7 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	b = append(b, byte(len(p.queue)))
 	for _, r := range p.queue {
 		b = binary.AppendUvarint(b, uint64(r.from))
-		b = append(b, byte(r.access), bits(r.hasCopy, r.anew))
+		b = append(b, byte(r.access), bits(r.hasCopy, r.anew, r.moves))
 	}
 	return b
 }

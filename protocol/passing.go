@@ -54,10 +54,11 @@ func readNodes(b []byte) (nodes []NodeID, why string) {
 
 // invalidate has sharers of an object give up their copies, and returns how many of them the
 // requester will hear.
-func (d *directory) invalidate(o *object, requester NodeID, sharers []NodeID) int {
+func (d *directory) invalidate(o *object, r *request, sharers []NodeID) int {
+	what := Invalidate{Requester: r.from, Moves: r.moves}
 	if o.id.IsLock() || !d.usesTree(len(sharers)) {
 		for _, n := range sharers {
-			d.send(Invalidate{Requester: requester}.To(n, o.id))
+			d.send(what.To(n, o.id))
 		}
 		return len(sharers)
 	}
@@ -69,19 +70,20 @@ func (d *directory) invalidate(o *object, requester NodeID, sharers []NodeID) in
 			continue
 		}
 		heard++
-		d.send(Invalidate{Requester: requester}.To(n, o.id)) // the owner would ask
+		d.send(what.To(n, o.id)) // the owner would ask
 	}
 	slices.Sort(others)
-	return heard + len(d.passDown(o.id, requester, others))
+	return heard + len(d.passDown(o.id, what, others))
 }
 
 // passDown tells the first of each part of a list, and returns these.
-func (c *pages) passDown(id ObjectID, requester NodeID, nodes []NodeID) (told []NodeID) {
+func (c *pages) passDown(id ObjectID, what Invalidate, nodes []NodeID) (told []NodeID) {
 	if len(nodes) == 0 {
 		return nil
 	}
 	for part := range slices.Chunk(nodes, (len(nodes)+c.cfg.TreeArity-1)/c.cfg.TreeArity) {
-		c.send(Invalidate{Requester: requester, Others: appendNodes(nil, part[1:])}.To(part[0], id))
+		what.Others = appendNodes(nil, part[1:])
+		c.send(what.To(part[0], id))
 		told = append(told, part[0])
 	}
 	return told
@@ -110,9 +112,9 @@ func (h *holder) onPassed(m *Message) {
 	}
 	o = h.objects.get(m.Object)
 	p := h.pendingOf(o)
-	p.passing = passing{to: to, missing: append([]NodeID{h.cfg.Self}, h.passDown(o.id, k.Requester, others)...)}
+	p.passing = passing{to: to, missing: append([]NodeID{h.cfg.Self}, h.passDown(o.id, k, others)...)}
 	if byHome || o.is(droppableFlag) && !p.served || o.has() == None && p.want == None {
-		h.giveUp(o, p, recall{requester: k.Requester, access: Write, passed: true})
+		h.giveUp(o, p, recall{requester: k.Requester, access: Write, passed: true, moves: k.Moves})
 	} else {
 		p.asked = true
 		h.send(Verify{Requester: k.Requester}.To(h.home(o.id), o.id))
@@ -185,7 +187,7 @@ func (h *holder) verified(m *Message) bool {
 		return false
 	}
 	p.asked = false
-	h.giveUp(o, p, recall{requester: m.AsInvalidate().Requester, access: Write, passed: true})
+	h.giveUp(o, p, recall{requester: m.AsInvalidate().Requester, access: Write, passed: true, moves: m.AsInvalidate().Moves})
 	h.settle(o)
 	return true
 }

@@ -41,7 +41,7 @@ func (r *requester) fault(ev Event) {
 		p.again = ev.Access
 	default:
 		r.pace.noteProgress(o, ev)
-		r.ask(o, p, ev.Access)
+		r.request(o, p, Request{Access: ev.Access, Moves: ev.Kind == EventAccept})
 	}
 }
 

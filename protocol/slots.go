@@ -11,6 +11,7 @@ const (
 	slotHasCopy
 	slotBackup
 	slotAnew
+	slotMoves
 	slotContents
 	slotFold
 	slotStatus
@@ -28,9 +29,9 @@ var kindTable = [kindEnd]struct {
 	uses slots
 	body func(*Message) any
 }{
-	KindRequest:             {"Request", slotObject | slotAccess | slotHasCopy | slotAnew, as((*Message).AsRequest)},
-	KindForward:             {"Forward", slotObject | slotAccess | slotNode | slotBackup | slotAcks, as((*Message).AsForward)},
-	KindInvalidate:          {"Invalidate", slotObject | slotNode | slotPayload, as((*Message).AsInvalidate)},
+	KindRequest:             {"Request", slotObject | slotAccess | slotHasCopy | slotAnew | slotMoves, as((*Message).AsRequest)},
+	KindForward:             {"Forward", slotObject | slotAccess | slotNode | slotBackup | slotAcks | slotMoves, as((*Message).AsForward)},
+	KindInvalidate:          {"Invalidate", slotObject | slotNode | slotPayload | slotMoves, as((*Message).AsInvalidate)},
 	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord, as((*Message).AsInvalidateAck)},
 	KindVerify:              {"Verify", slotObject | slotNode, as((*Message).AsVerify)},
 	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord, as((*Message).AsGrant)},
@@ -74,6 +75,7 @@ var masks = func() (all [kindEnd][headerBytes / 8]uint64) {
 			bits       byte
 		}{
 			{slotAccess, 1, 2, 0xff}, {slotHasCopy, 2, 3, byte(flagHasCopy)}, {slotBackup, 2, 3, byte(flagBackup)}, {slotAnew, 2, 3, byte(flagAnew)},
+			{slotMoves, 2, 3, byte(flagMoves)},
 			{slotStatus, 3, 4, 0xff}, {slotNode, 6, 8, 0xff}, {slotAcks, 8, 10, 0xff}, {slotContents, 10, 11, 0xff}, {slotFold, 11, 12, 0xff},
 			{slotWord, 12, 16, 0xff}, {slotObject, 16, 24, 0xff}, {slotTicket, 24, 32, 0xff}, {slotRank, 32, 36, 0xff}, {slotPayload, 36, 40, 0xff},
 		} {
@@ -119,27 +121,29 @@ func as[T any](read func(*Message) T) func(*Message) any {
 func (k Request) To(n NodeID, id ObjectID) Message {
 	return Message{
 		Kind: KindRequest, To: n, Object: id, access: k.Access,
-		flags: flagIf(k.HasCopy, flagHasCopy) | flagIf(k.Anew, flagAnew),
+		flags: flagIf(k.HasCopy, flagHasCopy) | flagIf(k.Anew, flagAnew) | flagIf(k.Moves, flagMoves),
 	}
 }
 func (m *Message) AsRequest() Request {
-	return Request{m.access, m.flags&flagHasCopy != 0, m.flags&flagAnew != 0}
+	return Request{m.access, m.flags&flagHasCopy != 0, m.flags&flagAnew != 0, m.flags&flagMoves != 0}
 }
 
 func (k Forward) To(n NodeID, id ObjectID) Message {
 	return Message{
 		Kind: KindForward, To: n, Object: id, access: k.Access, node: k.Requester,
-		flags: flagIf(k.Backup, flagBackup), acks: k.Acks,
+		flags: flagIf(k.Backup, flagBackup) | flagIf(k.Moves, flagMoves), acks: k.Acks,
 	}
 }
 func (m *Message) AsForward() Forward {
-	return Forward{m.access, m.node, m.flags&flagBackup != 0, m.acks}
+	return Forward{m.access, m.node, m.flags&flagBackup != 0, m.acks, m.flags&flagMoves != 0}
 }
 
 func (k Invalidate) To(n NodeID, id ObjectID) Message {
-	return Message{Kind: KindInvalidate, To: n, Object: id, node: k.Requester, Payload: k.Others}
+	return Message{Kind: KindInvalidate, To: n, Object: id, node: k.Requester, flags: flagIf(k.Moves, flagMoves), Payload: k.Others}
 }
-func (m *Message) AsInvalidate() Invalidate { return Invalidate{m.node, m.Payload} }
+func (m *Message) AsInvalidate() Invalidate {
+	return Invalidate{m.node, m.Payload, m.flags&flagMoves != 0}
+}
 
 func (k InvalidateAck) To(n NodeID, id ObjectID) Message {
 	return Message{Kind: KindInvalidateAck, To: n, Object: id, word: k.Died}

@@ -218,11 +218,10 @@ func heir(n *Node, o protocol.ObjectID) protocol.NodeID {
 
 // consider is the node's answer to the offer of a page: there is room for all but every third.
 func consider(e *protocol.Effect, now protocol.Time) protocol.Event {
-	ev := protocol.Event{Kind: protocol.EventFault, Now: now, Object: e.Object, Access: protocol.Write}
 	if e.Object.Page()%3 == 2 {
-		ev.Kind, ev.Node = protocol.EventDecline, e.Heir
+		return protocol.Event{Kind: protocol.EventDecline, Now: now, Object: e.Object, Node: e.Heir}
 	}
-	return ev
+	return protocol.Event{Kind: protocol.EventAccept, Now: now, Object: e.Object}
 }
 
 // boundPages is how many pages a name of the model has.

@@ -13,7 +13,7 @@ import (
 
 // WireVersion is the version of everything that nodes say to each other through this package and of
 // what they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 25
+const WireVersion = 26
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together:
 // they differ in version, number of channels, cluster, number of nodes or page size. Trying again

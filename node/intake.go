@@ -139,7 +139,7 @@ func (t *intake) request(ev *pagetable.Event, m readahead.Miss, has protocol.Acc
 	case has >= m.Access && !t.room.isSpilled(ev.Page):
 		t.meter.count.maps.Add(1)
 		// Else a run of pages would seem to end here.
-		if predicted && t.threads.Expected(ev.Thread, ev.Page, m.Access) {
+		if predicted && t.threads.Expected(ev.Thread, t.drive.partition.index(ev.Page), m.Access) {
 			reach = t.ahead(ev, m.Has, m.Access)
 		}
 	case has < m.Access && protocol.Awaits(engine, id) && t.causes.Waited(ev.Page):
@@ -258,6 +258,9 @@ func (t *intake) forget(page pagetable.Page) {
 // asks for the missed page itself afterwards: it then arrives last, and the thread does not fault
 // on those that are still on their way.
 //
+// With several reactors a thread that has come to the end of a stripe will come to the next one of
+// this reactor, after those of the others: they follow each other here.
+//
 // missed is the access that this node has to that page. Where a thread stores to pages that are
 // here for reading, the window ends with them: the next page is in use elsewhere, and would be
 // taken away for nothing.
@@ -265,22 +268,24 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (rea
 	if ev.Thread == 0 {
 		return reach // the kernel does not say whose fault it is
 	}
-	engine := t.drive.engine
-	s := t.threads.Missed(ev.Thread, ev.Page, access)
+	engine, own := t.drive.engine, t.drive.partition
+	s := t.threads.Missed(ev.Thread, own.index(ev.Page), access)
 	if s.Window == 0 && access == protocol.Write {
 		t.askNeighbours(ev)
 	}
-	within, window := t.within(ev.Page), s.Window
+	first, end := own.indexes(t.extents.Of(ev.Page))
+	window := s.Window
 	reach.Stride, reach.Access = int16(s.Stride()), access
 	if t.drive.origins.find(ev.Page) != nil {
 		window *= fromFiles
 	}
 	for range window {
-		page := s.Next()
-		if page < within.First || page >= within.End || !t.mayGuess() {
+		next := s.Next()
+		if next < first || next >= end || !t.mayGuess() {
 			return reach
 		}
 		s.Skip()
+		page := own.at(next)
 		id := protocol.PageObject(uint64(page))
 		has := engine.Access(id)
 		switch {
@@ -298,15 +303,6 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (rea
 		t.fetch(page, access, ev.Proc)
 	}
 	return reach
-}
-
-// within is the pages around one that may be asked for with it: of the same allocation, and of this
-// reactor.
-func (t *intake) within(page pagetable.Page) readahead.Extent {
-	x, d := t.extents.Of(page), t.drive.partition.division
-	x.First = max(x.First, pagetable.Page(d.Start(uint64(page))))
-	x.End = min(x.End, pagetable.Page(d.End(uint64(page))))
-	return x
 }
 
 // fromFiles is how many times as many pages are asked for ahead where they may have to come from a
@@ -327,10 +323,10 @@ func (t *intake) askNeighbours(ev *pagetable.Event) {
 	if fresh {
 		t.meter.count.groupLeases.Add(1)
 	}
-	x := t.within(ev.Page)
+	x, own := t.extents.Of(ev.Page), t.drive.partition
 	for page := max(first, x.First); page < min(end, x.End); page++ {
 		id := protocol.PageObject(uint64(page))
-		if page == ev.Page || engine.Access(id) == protocol.Write || engine.Waiting(id) || !t.mayGuess() {
+		if page == ev.Page || !own.has(page) || engine.Access(id) == protocol.Write || engine.Waiting(id) || !t.mayGuess() {
 			continue
 		}
 		t.meter.count.neighbourPages.Add(1)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"dsmd/internal/stripes"
+	"dsmd/node/readahead"
 	"dsmd/pagetable"
 	"dsmd/protocol"
 )
@@ -68,6 +69,23 @@ func (s *partition) others() []*Node {
 
 // has is whether this reactor serves a page.
 func (s *partition) has(page pagetable.Page) bool { return s.division.Of(uint64(page)) == s.number }
+
+// index is the place of a page among those that this reactor serves, whose stripes follow each
+// other there.
+func (s *partition) index(page pagetable.Page) pagetable.Page {
+	return pagetable.Page(s.division.Index(uint64(page)))
+}
+
+// indexes is where the pages of an allocation are among those that this reactor serves.
+func (s *partition) indexes(of readahead.Extent) (first, end pagetable.Page) {
+	first = s.index(s.next(of.First))
+	return first, first + pagetable.Page(s.pages(of.First, of.End))
+}
+
+// at is the page at a place among those that this reactor serves.
+func (s *partition) at(index pagetable.Page) pagetable.Page {
+	return pagetable.Page(s.division.At(s.number, uint64(index)))
+}
 
 // next is the first page from page on that this reactor serves.
 func (s *partition) next(page pagetable.Page) pagetable.Page {

@@ -307,6 +307,31 @@ func TestPartedTraps(t *testing.T) {
 	p.settled(c.touch(p, 0, p.bind("m", 3*stripe)+stripe, true, func([]byte) {}))
 }
 
+// TestPartedAhead: a thread that goes over many stripes has each reactor read ahead from one of its
+// stripes to the next, and does not begin anew in each.
+func TestPartedAhead(t *testing.T) {
+	const pages = 7 * stripe
+	c := startParted(t, 2, 2, nil)
+	a, b, m := c.join(0), c.join(1), c.members[1]
+	first := a.bind("m", pages)
+	b.bind("m", pages)
+	a.ok(attach.Call{Op: attach.OpPrefetch, Object: uint64(first), Count: pages, Access: attach.Write})
+	walk := func(from, to pagetable.Page) (misses uint64) {
+		before := m.ask()["faults_read"]
+		for page := first + from; page < first+to; page++ {
+			reactor := int(page) / stripe % 2
+			if err := c.tables[1][reactor].AccessBy(1<<31+1, b.id, page, false, func([]byte) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return m.ask()["faults_read"] - before
+	}
+	begin := walk(0, 3*stripe)
+	if on := walk(3*stripe, pages); on > begin/2 || on == 0 {
+		t.Errorf("%d misses in three stripes, and then %d in four", begin, on)
+	}
+}
+
 // TestPartedFlood: a program may not make more calls than may be open, though the reactor that
 // reads them has done its part of each.
 func TestPartedFlood(t *testing.T) {

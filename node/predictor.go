@@ -105,8 +105,9 @@ func (r *predictor) ask(proc pagetable.ProcID) {
 // Like readahead it leaves pages alone to which it has less: others use them.
 func (r *predictor) askBeyond(p readahead.Prediction, had protocol.Access, proc pagetable.ProcID) {
 	t := r.intake
+	own := t.drive.partition
 	for i := range int64(p.Reach.Pages) {
-		page := p.Page + pagetable.Page((i+1)*int64(p.Reach.Stride))
+		page := own.at(own.index(p.Page) + pagetable.Page((i+1)*int64(p.Reach.Stride)))
 		has := t.drive.engine.Access(protocol.PageObject(uint64(page)))
 		if has >= had && has < p.Reach.Access && r.mayAsk(page) {
 			t.meter.count.predictedBeyond.Add(1)

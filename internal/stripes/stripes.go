@@ -6,8 +6,8 @@ package stripes
 import "iter"
 
 const (
-	// minPages is the least that a stripe has: with fewer, runs of pages that are read ahead would
-	// end too soon.
+	// minPages is the least that a stripe has: as many as are asked for ahead at a time, since what
+	// is asked for together travels in runs of neighbours.
 	minPages = 256
 	// most bounds the stripes of a region: each is a mapping of its own in programs, and the kernel
 	// lets a process have 65,530 (vm.max_map_count).
@@ -58,20 +58,28 @@ func (d Division) Next(partition int, page uint64) uint64 {
 	return (stripe + ahead) * d.pages
 }
 
+// Index is the place of a page among all pages of its partition, in ascending order.
+func (d Division) Index(page uint64) uint64 {
+	if d.partitions <= 1 {
+		return page
+	}
+	return page/d.pages/d.partitions*d.pages + page%d.pages
+}
+
+// At is the page at a place among all pages of a partition.
+func (d Division) At(partition int, index uint64) uint64 {
+	if d.partitions <= 1 {
+		return index
+	}
+	return (index/d.pages*d.partitions+uint64(partition))*d.pages + index%d.pages
+}
+
 // End is the end of the stripe that a page lies in: the first page behind it.
 func (d Division) End(page uint64) uint64 {
 	if d.partitions <= 1 {
 		return 1<<64 - 1
 	}
 	return (page/d.pages + 1) * d.pages
-}
-
-// Start is the first page of the stripe that a page lies in.
-func (d Division) Start(page uint64) uint64 {
-	if d.partitions <= 1 {
-		return 0
-	}
-	return page / d.pages * d.pages
 }
 
 // Count is how many pages of a run a partition serves.

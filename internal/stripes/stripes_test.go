@@ -19,10 +19,16 @@ func TestDivision(t *testing.T) {
 				t.Fatalf("partition %d has page %d, want %d", d.Of(page), page, of(page))
 			}
 			counts[of(page)]++
+			if got := d.At(of(page), d.Index(page)); got != page {
+				t.Fatalf("page %d is number %d of partition %d, and that is page %d", page, d.Index(page), of(page), got)
+			}
+			if before := d.Count(of(page), 0, page); d.Index(page) != before {
+				t.Fatalf("page %d is number %d of partition %d, of which %d lie before it", page, d.Index(page), of(page), before)
+			}
 		}
 		next := first
 		for at, n := range d.Parts(first, count) {
-			if at != next || n == 0 || d.Of(at) != d.Of(at+n-1) || partitions > 1 && d.Start(at) != d.Start(at+n-1) {
+			if at != next || n == 0 || d.Of(at) != d.Of(at+n-1) || partitions > 1 && d.End(at) != d.End(at+n-1) {
 				t.Fatalf("a part of %d pages from page %d on, want one stripe's from page %d on", n, at, next)
 			}
 			next = at + n

@@ -32,7 +32,7 @@ func newReactors(cfg Config) (lead *Node, err error) {
 		own.Listener, own.Memory.Bytes = listeners[number], cfg.Memory.Bytes/uint64(count)
 		if number > 0 {
 			own.Socket, own.Farewell, own.Metrics = nil, nil, nil
-			own.Log = cfg.Log.With(zap.Int("reactor", number))
+			own.Log = followersLog(cfg.Log, number)
 		}
 		if all[number], err = newNode(own, newPartition(number, division, all, latency)); err != nil {
 			for _, l := range listeners[:number+1] {
@@ -47,6 +47,16 @@ func newReactors(cfg Config) (lead *Node, err error) {
 		}
 	}
 	return all[0], nil
+}
+
+// followersLog is what a reactor that does not lead logs to. What all goes well with, the one that
+// leads says for all of them.
+func followersLog(log *zap.Logger, number int) *zap.Logger {
+	log = log.With(zap.Int("reactor", number))
+	if log.Core().Enabled(zap.DebugLevel) {
+		return log
+	}
+	return log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 }
 
 // reactors are all of this node's daemon, this one among them.

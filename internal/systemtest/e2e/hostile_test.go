@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -183,19 +184,24 @@ func TestRefusals(t *testing.T) {
 		conn := attach.NewConn(bare)
 		defer conn.Discard()
 		frames, rest := o.frames, []byte(nil)
-		if o.files > 0 { // the descriptor goes with the frame that needs it
+		if o.files > 0 { // the descriptors go with the frame that needs them
 			frames, rest = frames[:len(frames)-len(trap)], trap
 		}
 		if err := conn.Write(frames); err != nil {
 			t.Fatal(err)
 		}
-		if rest != nil {
-			if err := conn.Write(rest, int(null.Fd())); err != nil {
-				t.Fatal(err)
-			}
-		}
 		f, err := conn.ReadFrame()
 		for err == nil && f.Kind == attach.KindWelcome {
+			if rest != nil {
+				welcome, err := attach.DecodeWelcome(f.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				each := slices.Repeat([]int{int(null.Fd())}, int(welcome.Reactors))
+				if err := conn.Write(rest, each...); err != nil {
+					t.Fatal(err)
+				}
+			}
 			f, err = conn.ReadFrame()
 		}
 		if err != nil || f.Kind != attach.KindRefuse {

@@ -25,6 +25,9 @@ type traitor struct {
 
 const pageBytes = 4096
 
+// oneReactor is a flag of daemons with which the test speaks: it is a node, or a program, of one.
+const oneReactor = "--reactors=1"
+
 // cluster is what three nodes that are listed call theirs, with the settings on which they agree.
 const cluster = "default (region 64GiB, 3 ranks, transport auto, survive false)"
 
@@ -96,7 +99,7 @@ func TestHostilePeer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, others := testcluster.ServeFirst(t, 2, 3, 3)
+			c, others := testcluster.ServeFirst(t, 2, 3, 3, oneReactor)
 			tr := turn(t, c, others[0])
 			lock := lockAt(0, 3)
 			a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)
@@ -131,7 +134,7 @@ func TestHostilePeer(t *testing.T) {
 // TestHostilePeerThatIsBorne: what a node may say although no correct node would, as often as it
 // likes, hurts nobody and costs little memory.
 func TestHostilePeerThatIsBorne(t *testing.T) {
-	c, others := testcluster.ServeFirst(t, 2, 3, 3)
+	c, others := testcluster.ServeFirst(t, 2, 3, 3, oneReactor)
 	tr := turn(t, c, others[0])
 	lock := lockAt(1, 3)
 	a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)

@@ -91,7 +91,7 @@ func attachAs(t *testing.T, socket string, rank int32) *attach.Conn {
 func TestHostileProgram(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
-	c := testcluster.Serve(t, 2, 40, "--trap", "uffd")
+	c := testcluster.Serve(t, 2, 40, "--trap", "uffd", oneReactor)
 	lock := lockAt(1, 2)
 	a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)
 	a.Expect(t, "ready")

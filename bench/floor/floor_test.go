@@ -34,6 +34,7 @@ func TestEveryPath(t *testing.T) {
 		{Path: RoundTrip},
 		{Path: UnixRoundTrip},
 		{Path: Stream, Pages: 256},
+		{Path: Pipeline, Pages: 256},
 		{Path: Touch, Pages: 64},
 	} {
 		for _, spin := range []bool{false, true} {
@@ -66,6 +67,7 @@ func TestBadSpecs(t *testing.T) {
 		{Path: Fetch, Samples: maxSamples + 1},
 		{Path: Stream, Samples: 1},
 		{Path: Touch, Samples: 1, Pages: maxPages + 1},
+		{Path: Pipeline, Samples: 2, Pages: maxPages},
 		{Path: Fetch, Samples: 1, Gap: -time.Second},
 	} {
 		if _, err := Measure(t.Context(), spec); !errors.Is(err, ErrSpec) {

@@ -72,7 +72,7 @@ func (g *group) start() (*process, error) {
 	switch g.spec.Path {
 	case Fetch, Unprotect:
 		return g.startFaults()
-	case RoundTrip, Stream:
+	case RoundTrip, Stream, Pipeline:
 		a, b, err := tcpPair()
 		if err != nil {
 			return nil, err

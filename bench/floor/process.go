@@ -178,12 +178,21 @@ func ask(fd int, request, reply []byte, spin bool) error {
 	return receive(fd, reply, spin)
 }
 
-// serve is S: it answers requests until the peer is gone.
+// serve is S: it answers requests until the peer is gone. What it streams it has written before, as
+// a node that has pages did, and says so with a reply that nobody has asked for.
 func serve(spec Spec) error {
 	if err := unix.SetNonblock(inheritedFirst, false); err != nil {
 		return fmt.Errorf("making the connection blocking: %w", err)
 	}
 	request, reply := make([]byte, requestBytes), make([]byte, spec.replyBytes())
+	if spec.Pages > 0 {
+		for at := 0; at < len(reply); at += PageBytes {
+			reply[at] = 1
+		}
+		if err := send(inheritedFirst, request); err != nil {
+			return err
+		}
+	}
 	for {
 		if err := receive(inheritedFirst, request, spec.Spin); err != nil {
 			return err
@@ -198,12 +207,34 @@ func serve(spec Spec) error {
 	}
 }
 
-// client times round trips and streams.
+// client times round trips and streams, and what it installs of them.
 func client(spec Spec) error {
 	if err := unix.SetNonblock(inheritedFirst, false); err != nil {
 		return fmt.Errorf("making the connection blocking: %w", err)
 	}
+	put := func([]byte) error { return nil }
+	if spec.Path == Pipeline {
+		m, err := mapFresh(spec.Samples * spec.Pages)
+		if err != nil {
+			return err
+		}
+		fd, err := m.trap()
+		if err != nil {
+			return err
+		}
+		t, next := trapReader{fd: fd}, m.addr()
+		put = func(pages []byte) error {
+			at := next
+			next += uintptr(len(pages))
+			return t.install(at, pages, 0)
+		}
+	}
 	request, buffer := make([]byte, requestBytes), make([]byte, min(writeBytes, spec.replyBytes()))
+	if spec.Pages > 0 {
+		if err := receive(inheritedFirst, request, false); err != nil {
+			return err
+		}
+	}
 	return report(timed(spec, max(1, spec.Pages), func(int) error {
 		if err := send(inheritedFirst, request); err != nil {
 			return err
@@ -211,6 +242,9 @@ func client(spec Spec) error {
 		for left := spec.replyBytes(); left > 0; {
 			n := min(left, len(buffer))
 			if err := receive(inheritedFirst, buffer[:n], spec.Spin); err != nil {
+				return err
+			}
+			if err := put(buffer[:n]); err != nil {
 				return err
 			}
 			left -= n

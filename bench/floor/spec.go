@@ -46,6 +46,9 @@ const (
 	// Stream: Pages pages over one TCP connection, asked for by 16 bytes and written 64 KiB at a
 	// time. One sample is the time of all divided by Pages.
 	Stream Path = "stream"
+	// Pipeline: the same, and what comes is installed by UFFDIO_COPY, 64 KiB at a time, while more
+	// is on its way.
+	Pipeline Path = "pipeline"
 	// Touch: the first store to each of Pages pages of a fresh memfd mapping, with no userfaultfd.
 	// One sample is the time of all divided by Pages.
 	Touch Path = "touch"
@@ -66,14 +69,14 @@ type Spec struct {
 	Gap time.Duration
 	// Samples is how many times are taken.
 	Samples int
-	// Pages is the number of pages per sample, for Stream and Touch.
+	// Pages is the number of pages per sample, for Stream, Pipeline and Touch.
 	Pages int
 }
 
 func (s Spec) check() error {
 	switch s.Path {
 	case Fetch, Unprotect, RoundTrip, UnixRoundTrip:
-	case Stream, Touch:
+	case Stream, Pipeline, Touch:
 		if s.Pages < 1 || s.Pages > maxPages {
 			return fmt.Errorf("%w: %d pages per sample of %s, not 1 to %d", ErrSpec, s.Pages, s.Path, maxPages)
 		}
@@ -82,6 +85,9 @@ func (s Spec) check() error {
 	}
 	if s.Samples < 1 || s.Samples > maxSamples {
 		return fmt.Errorf("%w: %d samples, not 1 to %d", ErrSpec, s.Samples, maxSamples)
+	}
+	if s.Path == Pipeline && s.Samples*s.Pages > maxPages {
+		return fmt.Errorf("%w: %d samples of %d pages, which are all kept; %d are possible", ErrSpec, s.Samples, s.Pages, maxPages)
 	}
 	if s.Gap < 0 {
 		return fmt.Errorf("%w: a gap of %v", ErrSpec, s.Gap)
@@ -102,7 +108,7 @@ func (s Spec) replyBytes() int {
 	switch s.Path {
 	case Fetch:
 		return PageBytes
-	case Stream:
+	case Stream, Pipeline:
 		return s.Pages * PageBytes
 	default:
 		return requestBytes

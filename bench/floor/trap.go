@@ -58,10 +58,10 @@ func (t *trapReader) next() (uffd.Fault, error) {
 	}
 }
 
-// install copies page into the program at addr and wakes it.
-func (t *trapReader) install(addr uintptr, page []byte, mode uint64) error {
+// install copies pages to addr and wakes who waits for them.
+func (t *trapReader) install(addr uintptr, pages []byte, mode uint64) error {
 	for {
-		_, errno := t.fd.Copy(addr, page, mode)
+		_, errno := t.fd.Copy(addr, pages, mode)
 		switch errno {
 		case 0:
 			return nil

@@ -120,6 +120,8 @@ func bulk() []Micro {
 	return []Micro{
 		{Name: "scan_256m", Unit: perPage, Floor: whole(floor.Stream, scanPages), measure: scan(scanPages, 1),
 			Summary: "rank 1 reads 256 MiB that rank 0 has written, in order"},
+		{Name: "scan_pipeline", Unit: perPage, Floor: whole(floor.Pipeline, scanPages), measure: scan(scanPages, 1),
+			Summary: "the same; its floor is a stream whose pages are installed as they come"},
 		{Name: "first_touch_1g", Unit: perPage, Floor: whole(floor.Touch, touchPages), measure: firstTouch(touchPages, 1),
 			Summary: "rank 1 stores to 1 GiB of pages that no node has touched, in order"},
 		{Name: "reads_idle", Unit: perPage, Floor: fetch, measure: reads(false),

@@ -49,8 +49,8 @@ func newReactors(cfg Config) (lead *Node, err error) {
 	return all[0], nil
 }
 
-// followersLog is what a reactor that does not lead logs to. What all goes well with, the one that
-// leads says for all of them.
+// followersLog is where a reactor that does not lead logs to: warnings and errors alone, unless all
+// is logged. What else there is to say the one that leads says for all of them.
 func followersLog(log *zap.Logger, number int) *zap.Logger {
 	log = log.With(zap.Int("reactor", number))
 	if log.Core().Enabled(zap.DebugLevel) {

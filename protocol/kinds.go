@@ -80,7 +80,10 @@ type InvalidateAck struct{ Died uint32 }
 
 // Verify goes from a reader to the home: I was told by another reader that Requester is to have the
 // object; is it so? An Invalidate answers it.
-type Verify struct{ Requester NodeID }
+type Verify struct {
+	Requester NodeID
+	Moves     bool // as in the Invalidate that it was told, and in the answer
+}
 
 // Grant goes to the requester, from the supplier or the home. Without Contents the requester has
 // the page already. Acks says how many InvalidateAcks must arrive before it takes effect.

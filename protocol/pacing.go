@@ -204,8 +204,8 @@ func (t *pacing) takeGroupLease(o *object, p *pending) {
 
 // leaves notes that a page goes to another node, wholly or for reading, and when if it was wanted
 // while it was held. It returns whether that makes it a contended one.
-func (t *pacing) leaves(o *object, to *recall) (contended bool) {
-	contended = to.access == Write && !to.moves && t.noteContention(o)
+func (t *pacing) leaves(o *object, r *recall) (contended bool) {
+	contended = r.access == Write && !r.moves && t.noteContention(o)
 	if o.is(contestedFlag) {
 		o.since = t.now
 	}

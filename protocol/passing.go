@@ -117,7 +117,7 @@ func (h *holder) onPassed(m *Message) {
 		h.giveUp(o, p, recall{requester: k.Requester, access: Write, passed: true, moves: k.Moves})
 	} else {
 		p.asked = true
-		h.send(Verify{Requester: k.Requester}.To(h.home(o.id), o.id))
+		h.send(Verify{Requester: k.Requester, Moves: k.Moves}.To(h.home(o.id), o.id))
 	}
 	h.settle(o)
 }
@@ -187,7 +187,8 @@ func (h *holder) verified(m *Message) bool {
 		return false
 	}
 	p.asked = false
-	h.giveUp(o, p, recall{requester: m.AsInvalidate().Requester, access: Write, passed: true, moves: m.AsInvalidate().Moves})
+	k := m.AsInvalidate()
+	h.giveUp(o, p, recall{requester: k.Requester, access: Write, passed: true, moves: k.Moves})
 	h.settle(o)
 	return true
 }
@@ -207,7 +208,7 @@ func (d *directory) onVerify(m *Message) {
 		d.reject(m, "the copy is not to go, or to somebody else")
 		return
 	}
-	d.send(Invalidate{Requester: k.Requester}.To(m.From, m.Object))
+	d.send(Invalidate{Requester: k.Requester, Moves: k.Moves}.To(m.From, m.Object))
 }
 
 // goesTo reports, at the home, whether a node has just been granted an object for writing, or is

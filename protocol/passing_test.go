@@ -122,3 +122,27 @@ func TestPassedOnRefused(t *testing.T) {
 		t.Error("a home of a small cluster confirms what nobody passes on")
 	}
 }
+
+// TestMovesIsPassedOn: that a page only moves is known to all who give up their copies, also to
+// those who hear it from another reader, and who ask the home.
+func TestMovesIsPassedOn(t *testing.T) {
+	f := newFew(t, Config{Nodes: 6, Pages: 12, HomeStripe: 1, TreeFrom: 2, TreeArity: 1})
+	f.fault(1, Write, 0)
+	f.settle()
+	f.fault(4, Read, 0)
+	f.settle()
+	told := Invalidate{Requester: 2, Others: appendNodes(nil, []NodeID{5}), Moves: true}.To(1, 0).SentBy(3)
+	sent, rejected := said(f.engines[1], told)
+	if rejected || len(sent) != 2 || !sent[0].AsInvalidate().Moves || sent[1].Kind != KindVerify || !sent[1].AsVerify().Moves {
+		t.Fatalf("the owner, told that a page moves by a reader, says %v, rejected %v", sent, rejected)
+	}
+	f.withhold = func(m *Message) bool { return m.Kind == KindForward }
+	f.fault(2, Write, 0)
+	f.settle()
+	for _, moves := range []bool{true, false} {
+		sent, rejected := said(f.engines[0], Verify{Requester: 2, Moves: moves}.To(0, 0).SentBy(4))
+		if rejected || len(sent) != 1 || sent[0].AsInvalidate().Moves != moves {
+			t.Errorf("a home that is asked whether a page goes, as a move %v, says %v, rejected %v", moves, sent, rejected)
+		}
+	}
+}

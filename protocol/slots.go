@@ -33,7 +33,7 @@ var kindTable = [kindEnd]struct {
 	KindForward:             {"Forward", slotObject | slotAccess | slotNode | slotBackup | slotAcks | slotMoves, as((*Message).AsForward)},
 	KindInvalidate:          {"Invalidate", slotObject | slotNode | slotPayload | slotMoves, as((*Message).AsInvalidate)},
 	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord, as((*Message).AsInvalidateAck)},
-	KindVerify:              {"Verify", slotObject | slotNode, as((*Message).AsVerify)},
+	KindVerify:              {"Verify", slotObject | slotNode | slotMoves, as((*Message).AsVerify)},
 	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord, as((*Message).AsGrant)},
 	KindDone:                {"Done", slotObject | slotAccess | slotWord, as((*Message).AsDone)},
 	KindMulticast:           {"Multicast", slotObject | slotNode | slotContents, as((*Message).AsMulticast)},
@@ -151,9 +151,9 @@ func (k InvalidateAck) To(n NodeID, id ObjectID) Message {
 func (m *Message) AsInvalidateAck() InvalidateAck { return InvalidateAck{m.word} }
 
 func (k Verify) To(n NodeID, id ObjectID) Message {
-	return Message{Kind: KindVerify, To: n, Object: id, node: k.Requester}
+	return Message{Kind: KindVerify, To: n, Object: id, node: k.Requester, flags: flagIf(k.Moves, flagMoves)}
 }
-func (m *Message) AsVerify() Verify { return Verify{m.node} }
+func (m *Message) AsVerify() Verify { return Verify{m.node, m.flags&flagMoves != 0} }
 
 func (k Grant) To(n NodeID, id ObjectID) Message {
 	return Message{

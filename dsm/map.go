@@ -108,9 +108,8 @@ type mapping struct {
 // the node that alone has a file is lost, so do those that want pages of it.
 //
 // Errors: ErrFile (there is no such file, its length is no multiple of T's, or 0, an option does
-// not fit; it wraps an error of package os where there is one),
-// ErrType, ErrMismatch (ranks differ, or see Restore), ErrCheckpoint (see Restore), ErrNoSpace,
-// ctx's, ErrNodeLost, ErrClosed, ErrLost.
+// not fit; it wraps an error of package os where there is one), ErrType, ErrMismatch (ranks differ,
+// or see Restore), ErrCheckpoint (see Restore), ErrNoSpace, ctx's, ErrNodeLost, ErrClosed, ErrLost.
 func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption) ([]T, error) {
 	f := &mapping{mapOptions: mapOptions{length: -1}, fd: -1, cluster: c}
 	for _, opt := range opts {

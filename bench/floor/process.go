@@ -214,19 +214,9 @@ func client(spec Spec) error {
 	}
 	put := func([]byte) error { return nil }
 	if spec.Path == Pipeline {
-		m, err := mapFresh(spec.Samples * spec.Pages)
-		if err != nil {
+		var err error
+		if put, err = installer(spec.Samples * spec.Pages); err != nil {
 			return err
-		}
-		fd, err := m.trap()
-		if err != nil {
-			return err
-		}
-		t, next := trapReader{fd: fd}, m.addr()
-		put = func(pages []byte) error {
-			at := next
-			next += uintptr(len(pages))
-			return t.install(at, pages, 0)
 		}
 	}
 	request, buffer := make([]byte, requestBytes), make([]byte, min(writeBytes, spec.replyBytes()))

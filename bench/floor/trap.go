@@ -72,6 +72,24 @@ func (t *trapReader) install(addr uintptr, pages []byte, mode uint64) error {
 	}
 }
 
+// installer returns what installs pages in a fresh mapping of so many, one behind the other.
+func installer(pages int) (put func(pages []byte) error, err error) {
+	m, err := mapFresh(pages)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := m.trap()
+	if err != nil {
+		return nil, err
+	}
+	t, next := trapReader{fd: fd}, m.addr()
+	return func(pages []byte) error {
+		at := next
+		next += uintptr(len(pages))
+		return t.install(at, pages, 0)
+	}, nil
+}
+
 // unprotect allows stores to the page at addr and wakes the program.
 func (t *trapReader) unprotect(addr uintptr) error {
 	for {

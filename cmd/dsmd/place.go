@@ -32,12 +32,13 @@ func (d *daemon) findPlace(ctx context.Context) (*place, error) {
 	}
 	// Two nodes refuse each other's connections if their clusters are called differently. So behind
 	// the name is what they must agree on, or if they have done so, the digest of the nodes.
-	p := &place{id: v.ID, peers: v.Peers, reactors: v.MostReactors(1), cluster: fmt.Sprintf("%s (region %v, %d ranks, transport %s, survive %t)", v.Cluster, v.Region, v.Ranks, v.Transport, v.Survive)}
+	most := v.MostReactors(1)
+	p := &place{id: v.ID, peers: v.Peers, reactors: most, cluster: fmt.Sprintf("%s (region %v, %d ranks, transport %s, survive %t)", v.Cluster, v.Region, v.Ranks, v.Transport, v.Survive)}
 	if v.Stripe != 0 {
 		p.cluster += fmt.Sprintf(" (stripe %d)", v.Stripe)
 	}
 	if !v.Static() {
-		group, err := d.joinGroup(ctx)
+		group, err := d.joinGroup(ctx, most)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func checkIdentity(v *settings.Values, s *secrets) error {
 	return certs.CheckOwn(s.tls, v.Cluster, max(v.ID, 0))
 }
 
-func (d *daemon) joinGroup(ctx context.Context) (*membership.Group, error) {
+func (d *daemon) joinGroup(ctx context.Context, reactors int) (*membership.Group, error) {
 	v := d.v
 	reach, err := membership.Reach(ctx, v.Advertise, d.sockets.data.Addr(), v.Join)
 	if err != nil {
@@ -86,7 +87,7 @@ func (d *daemon) joinGroup(ctx context.Context) (*membership.Group, error) {
 		host = bind.IP.String()
 	}
 	return membership.Form(ctx, membership.Config{
-		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Returns: v.Rejoin, Data: reach.Data, Transports: node.Transports(), Reactors: v.MostReactors(1),
+		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Returns: v.Rejoin, Data: reach.Data, Transports: node.Transports(), Reactors: reactors,
 		Agree: agreements(v, d.secrets),
 		Bind:  net.JoinHostPort(host, strconv.Itoa(bind.Port)), Advertise: reach.IP, Join: v.Join, Keys: d.secrets.gossip,
 		Timeout: v.JoinTimeout, DeadAfter: v.DeadAfter, Log: d.log, Metrics: d.registry,

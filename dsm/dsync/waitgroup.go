@@ -51,13 +51,14 @@ func (g *WaitGroup) Free(ctx context.Context) error { return g.m.free(ctx) }
 func (g *WaitGroup) Add(delta int64) error {
 	err := g.m.inside(context.Background(), func() error {
 		all := g.m.all()
-		switch sum := all.Count + delta; {
+		sum := all.Count + delta
+		switch {
 		case sum < 0 && delta > 0:
 			return fmt.Errorf("%w: %d is added to %d", errTooMany, delta, all.Count)
 		case sum < 0:
 			return fmt.Errorf("%w: %d is added to %d", ErrNegative, delta, all.Count)
 		}
-		if all.Count += delta; all.Count == 0 {
+		if all.Count = sum; sum == 0 {
 			signalAll(g.m)
 		}
 		return nil

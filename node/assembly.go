@@ -130,7 +130,7 @@ func (n *Node) buildPrograms(q *quorum, out *outbox) {
 		self: self, drive: d, out: out, log: n.log, programs: n.programs, peers: n.members.stayers,
 		open: map[uint32]*inquiry{}, overdue: overdue{logged: map[pagetable.Page]bool{}},
 	}
-	n.meter.log.pidOf, n.meter.log.lockOf = n.programs.pidOf, n.programs.lockOf
+	n.meter.log.pidOf, n.meter.log.lockOf = n.programs.pidOf, spread{n.programs}.lockAt
 	n.pins.programs, n.calls.programs = n.programs, n.programs
 	d.calls = n.calls
 }

@@ -33,7 +33,7 @@ const _ = uint(attach.MaxPayload - faultlog.MaxBytes)
 type faultLog struct {
 	pageBytes int
 	pidOf     func(pagetable.ProcID) uint32
-	lockOf    func(pagetable.ProcID) uint64 // Fault.Lock
+	lockOf    func(*faultlog.Fault, pagetable.ProcID) uint64 // Fault.Lock, or it comes later
 
 	ring   *faultlog.Ring  // nil: nobody reads it
 	detail faultlog.Detail // that one of its readers wants
@@ -100,12 +100,13 @@ func (l *faultLog) fault(waiting []faultlog.Fault, ev *pagetable.Event, access f
 	}
 	f := faultlog.Fault{
 		Page: uint64(ev.Page), Offset: ev.Offset, Access: access, PID: l.pidOf(ev.Proc), Thread: ev.Thread,
-		Began: l.began + int64(now), Taker: faultlog.NoNode, Lock: l.lockOf(ev.Proc),
+		Began: l.began + int64(now), Taker: faultlog.NoNode,
 	}
 	same := func(x faultlog.Fault) bool { return x.Thread == f.Thread && x.PID == f.PID }
 	if slices.ContainsFunc(waiting, same) {
 		return waiting
 	}
+	f.Lock = l.lockOf(&f, ev.Proc)
 	if d, is := l.departed[ev.Page]; is {
 		f.Taker, f.TakerAccess = uint32(d.by), d.access
 	}

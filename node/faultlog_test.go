@@ -231,11 +231,13 @@ func TestFaultsWithoutLogAreCounted(t *testing.T) {
 	c.quiet()
 }
 
+func noLock(*faultlog.Fault, pagetable.ProcID) uint64 { return 0 }
+
 // TestFaultLogTellsTheTime: its times are those of the machine's clock, also when the loop looked
 // at its own long ago.
 func TestFaultLogTellsTheTime(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
-	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: func(pagetable.ProcID) uint64 { return 0 }}
+	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: noLock}
 	l.batch(&attach.Call{}, &clock{start: began}, func(*faultlog.Fault) bool { return true })
 	if wrong := time.Duration(l.began - began.UnixNano()); max(wrong, -wrong) > time.Minute {
 		t.Errorf("its times are wrong by %v", wrong)
@@ -245,7 +247,7 @@ func TestFaultLogTellsTheTime(t *testing.T) {
 // TestFaultLogIsBounded: what a log remembers of pages does not grow without end, and goes with the
 // memory.
 func TestFaultLogIsBounded(t *testing.T) {
-	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: func(pagetable.ProcID) uint64 { return 0 }}
+	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: noLock}
 	l.batch(&attach.Call{Count: uint64(faultlog.OfWords)}, &clock{}, func(*faultlog.Fault) bool { return true })
 	leave := func(page pagetable.Page) {
 		l.leaves(page, protocol.EffectRevoke, 1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
 	"dsmd/internal/stripes"
 	"dsmd/pagetable"
 	"dsmd/pagetable/pagetabletest"
@@ -40,6 +41,7 @@ const stripe = 256
 type parted struct {
 	*cluster
 	tables [][]*pagetabletest.Fake // by node and reactor
+	nets   []*sim.Network          // by reactor
 }
 
 // startParted starts one. configure is called for each reactor before it runs.
@@ -55,7 +57,7 @@ func startPartedAs(t *testing.T, nodes, reactors int, change func(*Config), conf
 	for range reactors {
 		nets = append(nets, sim.NewNetwork(nodes, 4096, sim.Options{}))
 	}
-	c := &parted{cluster: &cluster{TB: t, net: nets[0]}}
+	c := &parted{cluster: &cluster{TB: t, net: nets[0]}, nets: nets}
 	for i := range nodes {
 		m := &member{TB: t, done: make(chan struct{})}
 		l, name := listen(t)
@@ -349,5 +351,42 @@ func TestPartedFlood(t *testing.T) {
 	})
 	if err := <-done; !errors.Is(err, attach.ErrMalformed) {
 		t.Errorf("one more call: %v", err)
+	}
+}
+
+// TestPartedFaultLog: a fault has the lock under which it has happened, whichever reactor serves
+// it.
+func TestPartedFaultLog(t *testing.T) {
+	c := startParted(t, 2, 2, nil)
+	a, b := c.join(0), c.join(1)
+	first := a.bind("m", 2*stripe)
+	b.bind("m", 2*stripe)
+	a.had(lockName)
+	a.locks(lockName)
+	for reactor, net := range c.nets {
+		page := c.members[0].node.partition.all[reactor].partition.next(first)
+		b.settled(c.touch(b, 1, page, true, func([]byte) {}))
+		log := func() faultlog.Batch {
+			x, err := faultlog.Decode(c.members[0].observed(attach.Call{Op: attach.OpFaultLog, Ticket: 3, Count: attach.FaultLogOf(reactor, uint8(faultlog.OfFaults))}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		log() // from here on there is one
+		net.Stall(1, 0)
+		open := c.touch(a, 0, page, true, func([]byte) {})
+		eventually(t, "the lock of who waits is known", func() (known bool) {
+			c.onReactor(0, reactor, func(n *Node) {
+				faults := n.meter.waits.away[page].faults
+				known = len(faults) == 1 && faults[0].Lock == lockName
+			})
+			return known
+		})
+		net.Resume(1, 0)
+		a.settled(open)
+		if x := log(); len(x.Faults) != 1 || x.Faults[0].Lock != lockName {
+			t.Errorf("reactor %d: %+v", reactor, x.Faults)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
 	"dsmd/pagetable"
 	"dsmd/protocol"
 )
@@ -206,6 +207,25 @@ func (s spread) leave(id protocol.ClientID) {
 	s.saver.dropProgram(p)
 	s.origins.fallbacks.dropProgram(p)
 	s.intake.dropProgram(id)
+}
+
+// lockAt is programs.lockOf for a fault. Another reactor than the one that leads asks that one: the
+// thread still has what it had as long as it waits, and what comes later is not noted.
+func (s spread) lockAt(f *faultlog.Fault, proc pagetable.ProcID) uint64 {
+	of := s.drive.partition
+	switch {
+	case of.number == 0:
+		return s.lockOf(proc)
+	case of.all[0].meter.count.wordsPublished.Load() == 0:
+		return 0
+	}
+	asked, own := *f, of.all[of.number]
+	of.tellLead(func(lead *Node) {
+		if lock := lead.programs.lockOf(proc); lock != 0 {
+			own.news.tell(func() { own.meter.lockIs(&asked, lock) })
+		}
+	})
+	return 0
 }
 
 // faultLog tells a program what the log of faults has. Each reactor has one.

@@ -158,6 +158,16 @@ func (m *meter) await(ev *pagetable.Event, has, access protocol.Access) {
 	m.waits.away[ev.Page] = w
 }
 
+// lockIs notes under which lock a fault has happened, unless its wait is over.
+func (m *meter) lockIs(of *faultlog.Fault, lock uint64) {
+	faults := m.waits.away[pagetable.Page(of.Page)].faults
+	for i := range faults {
+		if f := &faults[i]; f.Thread == of.Thread && f.PID == of.PID && f.Began == of.Began {
+			f.Lock = lock
+		}
+	}
+}
+
 // accessOf is what a fault needs, as the log has it.
 func accessOf(has, access protocol.Access) faultlog.Access {
 	switch {

@@ -60,7 +60,8 @@ type Fault struct {
 	Taker       uint32
 	TakerAccess Access
 	// Lock is the hash of the name of the lock that the program had by a word on its control page;
-	// 0: none, or several, or only such as its daemon has granted it in a call.
+	// 0: none, or several, or only such as its daemon has granted it in a call. A reactor that has
+	// to ask another one may hear of it too late.
 	Lock uint64
 }
 

@@ -56,7 +56,8 @@ type Fault struct {
 	Contents bool // came with that; false: there are none but zeros, or they were here
 	// Taker is the node because of which this one had the page no longer, or no longer for writing,
 	// and TakerAccess is what that needed it for. NoNode: this node never had it, or gave it up by
-	// itself.
+	// itself, or lost it when it kept no log: before the first reader, or after ten seconds without
+	// one.
 	Taker       uint32
 	TakerAccess Access
 	// Lock is the hash of the name of the lock that the program had by a word on its control page;

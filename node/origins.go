@@ -138,11 +138,11 @@ func (o *origins) enter(p *program, x *origin, fallback bool, read func() error)
 		maps.Copy(y.givers, x.givers)
 		return nil
 	}
-	if err := read(); err != nil {
-		return err
-	}
 	if x.places != nil && y != nil && y == x.beneath && o.intake.drive.exec.snaps.SomeUnchanged(x.first, uint64(x.end-x.first)) {
 		return errInUse
+	}
+	if err := read(); err != nil {
+		return err
 	}
 	*list = append(slices.DeleteFunc(*list, func(z *origin) bool { return z == y }), x)
 	slices.SortFunc(*list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })

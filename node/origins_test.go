@@ -173,9 +173,12 @@ func TestBeginsElsewhereTooLate(t *testing.T) {
 	for range pages {
 		zeros = attach.AppendPlace(zeros, attach.Place{Slot: attach.ZeroSlot})
 	}
-	call := p.beginsCall(first, pages, attach.Contents{Table: p.give(p.inMemory(zeros, uint64(len(zeros))))}, nil)
-	if r := p.do(call); r.Status != attach.StatusUnknown || string(r.Payload) != errInUse.Error() {
-		t.Errorf("the answer is %v %q", r.Status, r.Payload)
+	short := zeros[:attach.PlaceBytes] // to read it would be to no purpose, and is not tried
+	for _, table := range [][]byte{zeros, short} {
+		call := p.beginsCall(first, pages, attach.Contents{Table: p.give(p.inMemory(table, uint64(len(table))))}, nil)
+		if r := p.do(call); r.Status != attach.StatusUnknown || string(r.Payload) != errInUse.Error() {
+			t.Errorf("of a table of %d bytes the answer is %v %q", len(table), r.Status, r.Payload)
+		}
 	}
 	p.wantPages(first, pages, asLaid)
 	c.quiet()

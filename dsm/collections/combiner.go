@@ -214,11 +214,14 @@ func (m *Map[K, V]) merge(ctx context.Context, todo *[]entry[K, V], merge func(a
 		err := s.run(ctx, func() error {
 			for ; done < len(all); done++ {
 				e := &all[done]
-				if err := m.changeIn(ctx, &s, &e.k, func(old V, there bool) (V, action) {
+				var v V
+				if err := m.changeIn(ctx, &s, &e.k, &v, func(there bool) action {
 					if there {
-						return merge(old, e.v), store
+						v = merge(v, e.v)
+					} else {
+						v = e.v
 					}
-					return e.v, store
+					return store
 				}); err != nil {
 					return err
 				}

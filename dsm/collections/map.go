@@ -219,21 +219,14 @@ func (m *Map[K, V]) keyOf(k *K, into []uint64) key {
 	return key{hashOf(b), len(b), pack(into, b)}
 }
 
-func (m *Map[K, V]) valueAt(p page, at int) (v V) {
-	p.unpack(at+1, bytesOf(&v))
-	return v
-}
-
 // Load returns the value of a key, and whether there is one.
 func (m *Map[K, V]) Load(ctx context.Context, k K) (v V, there bool, err error) {
 	var buffer [8]uint64
 	key := m.keyOf(&k, buffer[:0])
 	err = m.read(ctx, key.hash, func(p page, _ int) {
-		var at int
-		if _, at = p.find(&key); at == 0 {
-			there = false
-		} else if there = at+1+m.valueWords <= len(p); there {
-			v = m.valueAt(p, at)
+		at := p.find(&key).at
+		if there = at != 0 && at+1+m.valueWords <= len(p); there {
+			p.unpack(at+1, bytesOf(&v))
 		}
 	})
 	if err != nil || !there {
@@ -244,14 +237,19 @@ func (m *Map[K, V]) Load(ctx context.Context, k K) (v V, there bool, err error) 
 
 // Store sets the value of a key.
 func (m *Map[K, V]) Store(ctx context.Context, k K, v V) error {
-	return m.change(ctx, k, func(V, bool) (V, action) { return v, store })
+	var at V
+	return m.change(ctx, &k, &at, func(bool) action {
+		at = v
+		return store
+	})
 }
 
 // Delete removes a key, and reports whether it was there.
 func (m *Map[K, V]) Delete(ctx context.Context, k K) (was bool, err error) {
-	err = m.change(ctx, k, func(old V, there bool) (V, action) {
+	var at V
+	err = m.change(ctx, &k, &at, func(there bool) action {
 		was = there
-		return old, remove
+		return remove
 	})
 	return was && err == nil, err
 }
@@ -261,12 +259,12 @@ func (m *Map[K, V]) LoadOrStore(ctx context.Context, k K, v V) (actual V, loaded
 	if old, there, err := m.Load(ctx, k); err != nil || there {
 		return old, there, err
 	}
-	err = m.change(ctx, k, func(old V, there bool) (V, action) {
-		if actual, loaded = v, there; there {
-			actual = old
-			return old, leave
+	err = m.change(ctx, &k, &actual, func(there bool) action {
+		if loaded = there; there {
+			return leave
 		}
-		return v, store
+		actual = v
+		return store
 	})
 	return actual, loaded, err
 }
@@ -274,11 +272,13 @@ func (m *Map[K, V]) LoadOrStore(ctx context.Context, k K, v V) (actual V, loaded
 // CompareAndSwap sets the value of a key to v if it is there and is old, and reports whether it
 // did.
 func (m *Map[K, V]) CompareAndSwap(ctx context.Context, k K, old, v V) (swapped bool, err error) {
-	err = m.change(ctx, k, func(is V, there bool) (V, action) {
+	var is V
+	err = m.change(ctx, &k, &is, func(there bool) action {
 		if swapped = there && is == old; !swapped {
-			return is, leave
+			return leave
 		}
-		return v, store
+		is = v
+		return store
 	})
 	return swapped && err == nil, err
 }
@@ -287,9 +287,9 @@ func (m *Map[K, V]) CompareAndSwap(ctx context.Context, k K, old, v V) (swapped 
 // is one; if not, old is zero. It is called once, while others wait for the page: it should be
 // short, and must not change the map. If it panics nothing is changed.
 func (m *Map[K, V]) Update(ctx context.Context, k K, f func(old V, there bool) V) (v V, err error) {
-	err = m.change(ctx, k, func(old V, there bool) (V, action) {
-		v = f(old, there)
-		return v, store
+	err = m.change(ctx, &k, &v, func(there bool) action {
+		v = f(v, there)
+		return store
 	})
 	return v, err
 }
@@ -303,14 +303,15 @@ const (
 	remove
 )
 
-// change has decide say what becomes of a key, once, while nobody else changes it.
-func (m *Map[K, V]) change(ctx context.Context, k K, decide func(old V, there bool) (V, action)) error {
+// change has decide say what becomes of a key, once, while nobody else changes it. v has its value
+// then if it is there, and else is zero; decide changes v to what is to be stored.
+func (m *Map[K, V]) change(ctx context.Context, k *K, v *V, decide func(there bool) action) error {
 	s := session{table: &m.table}
-	return s.run(ctx, func() error { return m.changeIn(ctx, &s, &k, decide) })
+	return s.run(ctx, func() error { return m.changeIn(ctx, &s, k, v, decide) })
 }
 
-// changeIn has decide say what becomes of a key, in a session.
-func (m *Map[K, V]) changeIn(ctx context.Context, s *session, k *K, decide func(old V, there bool) (V, action)) error {
+// changeIn is change in a session.
+func (m *Map[K, V]) changeIn(ctx context.Context, s *session, k *K, v *V, decide func(there bool) action) error {
 	var keyBuffer [8]uint64
 	key := m.keyOf(k, keyBuffer[:0])
 	l, err := s.lock(ctx, key.hash)
@@ -318,22 +319,22 @@ func (m *Map[K, V]) changeIn(ctx context.Context, s *session, k *K, decide func(
 		return err
 	}
 	p := m.page(l.n)
-	link, at := p.find(&key)
-	var old V
-	if at != 0 {
-		old = m.valueAt(p, at)
+	*v = *new(V)
+	found := p.find(&key)
+	there := found.at != 0
+	if there {
+		p.unpack(found.at+1, bytesOf(v))
 	}
-	v, what := decide(old, at != 0)
-	switch {
+	switch what := decide(there); {
 	case what == store:
 		if words, most := 1+m.valueWords+len(key.words), (m.pageWords-firstRecord(m.pageWords))/least; words > most {
 			return fmt.Errorf("collections: %s %q: %w: a key of %d bytes with its value; at most %d are allowed",
 				m.kind, m.name, dsm.ErrNoSpace, key.bytes, (most-1-m.valueWords)*wordBytes)
 		}
-		return s.put(ctx, l, &key, bytesOf(&v))
-	case what == remove && at != 0:
+		return s.put(ctx, l, found, &key, bytesOf(v))
+	case what == remove && there:
 		p.begin()
-		p.remove(link, at)
+		p.remove(found)
 	}
 	return nil
 }
@@ -378,7 +379,9 @@ func (m *Map[K, V]) Part(ctx context.Context, part, parts int) iter.Seq2[Entry[K
 			copied.records(func(_ link, i int) bool {
 				b := copied.keyAt(i, nil)
 				if h := hashOf(b); h >= lo && h <= last {
-					goesOn = yield(Entry[K, V]{m.keys.value(b), m.valueAt(copied, i)}, nil)
+					e := Entry[K, V]{Key: m.keys.value(b)}
+					copied.unpack(i+1, bytesOf(&e.Value))
+					goesOn = yield(e, nil)
 				}
 				return goesOn
 			})

@@ -89,12 +89,13 @@ func (s *session) lock(ctx context.Context, hash uint64) (locked, error) {
 	}
 }
 
-// put stores a key into its page, which it splits until there is room.
-func (s *session) put(ctx context.Context, l locked, k *key, value []byte) error {
+// put stores a key into its page, which it splits until there is room. at is where the key is in
+// the page.
+func (s *session) put(ctx context.Context, l locked, at spot, k *key, value []byte) error {
 	for {
 		p := s.table.page(l.n)
 		p.begin()
-		if p.put(k, value) {
+		if p.put(at, k, value) {
 			return nil
 		}
 		if err := s.split(ctx, l); err != nil {
@@ -104,6 +105,7 @@ func (s *session) put(ctx context.Context, l locked, k *key, value []byte) error
 		if l, err = s.lock(ctx, k.hash); err != nil {
 			return err
 		}
+		at = s.table.page(l.n).find(k)
 	}
 }
 
@@ -133,7 +135,8 @@ func (s *session) split(ctx context.Context, l locked) error {
 		b := p.keyAt(at, buffer[:0])
 		if h := hashOf(b); t.place(h, depth) == other.n {
 			p.unpack(at+1, value)
-			q.put(&key{h, len(b), pack(nil, b)}, value)
+			k := key{h, len(b), pack(nil, b)}
+			q.put(q.find(&k), &k, value)
 		}
 		return true
 	})

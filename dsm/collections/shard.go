@@ -61,21 +61,26 @@ func (p page) point(l link, to int) {
 	p.set(l.word, p[l.word].Load()&^(0xffff<<l.shift)|uint64(to)<<l.shift)
 }
 
-// find returns the record of a key, or 0, and the link to it, or to where the chain ends. Of a page
-// that is being changed it returns anything.
-func (p page) find(k *key) (l link, at int) {
-	l = p.head(int(k.hash) & (p.chains() - 1))
+// spot is where a key is: its record, or 0, and the link to it, or to where the chain ends.
+type spot struct {
+	link link
+	at   int
+}
+
+// find looks for a key. Of a page that is being changed it returns anything.
+func (p page) find(k *key) spot {
+	l := p.head(int(k.hash) & (p.chains() - 1))
 	for range p { // in such a page a chain may be a circle
-		at = p.follow(l)
+		at := p.follow(l)
 		if at == 0 || at >= len(p) {
-			return l, 0
+			break
 		}
 		if h := header(p[at].Load()); h.like(k) && p.has(at+h.size()-len(k.words), k.words) {
-			return l, at
+			return spot{l, at}
 		}
 		l = link{at, nextShift}
 	}
-	return l, 0
+	return spot{l, 0}
 }
 
 func (p page) has(at int, words []uint64) bool {
@@ -98,17 +103,16 @@ func (p page) keyAt(at int, b []byte) []byte {
 	return b
 }
 
-// put stores a key with its value, and reports whether there was room.
-func (p page) put(k *key, value []byte) bool {
-	l, old := p.find(k)
+// put stores a key with its value where find has looked for it, and reports whether there was room.
+func (p page) put(s spot, k *key, value []byte) bool {
 	words := wordsFor(len(value))
-	if old != 0 && words <= 1 {
-		p.pack(old+1, value)
+	if s.at != 0 && words <= 1 {
+		p.pack(s.at+1, value)
 		return true
 	}
 	next := 0
-	if old != 0 {
-		next = header(p[old].Load()).next()
+	if s.at != 0 {
+		next = header(p[s.at].Load()).next()
 	}
 	at := p.reserve(1+words+len(k.words), next, k)
 	if at == 0 {
@@ -116,17 +120,17 @@ func (p page) put(k *key, value []byte) bool {
 	}
 	p.pack(at+1, value)
 	p.store(at+1+words, k.words)
-	p.point(l, at)
-	if old != 0 {
-		p.release(old)
+	p.point(s.link, at)
+	if s.at != 0 {
+		p.release(s.at)
 	}
 	return true
 }
 
-// remove takes a record out, to which l is the link.
-func (p page) remove(l link, at int) {
-	p.point(l, header(p[at].Load()).next())
-	p.release(at)
+// remove takes a record out.
+func (p page) remove(s spot) {
+	p.point(s.link, header(p[s.at].Load()).next())
+	p.release(s.at)
 }
 
 // release frees a record.

@@ -40,12 +40,12 @@ func onPage(t *testing.T, r *rand.Rand) {
 			}
 			p.sweep(func(int) bool { return true })
 		case 1, 2, 3:
-			l, at := p.find(k)
-			if _, there := want[name]; there != (at != 0) {
-				t.Fatalf("%q is at %d, there: %t", name, at, there)
+			s := p.find(k)
+			if _, there := want[name]; there != (s.at != 0) {
+				t.Fatalf("%q is at %d, there: %t", name, s.at, there)
 			}
-			if at != 0 {
-				p.remove(l, at)
+			if s.at != 0 {
+				p.remove(s)
 				delete(want, name)
 			}
 		default:
@@ -53,7 +53,7 @@ func onPage(t *testing.T, r *rand.Rand) {
 			for i := range len(value) / 8 {
 				binary.LittleEndian.PutUint64(value[8*i:], r.Uint64())
 			}
-			if p.put(k, value) {
+			if p.put(p.find(k), k, value) {
 				want[name] = string(value)
 			} else if at, room := p.search(1 + wordsFor(len(value)) + len(k.words)); at != 0 {
 				t.Fatalf("%q has no room, and there are %d words at %d", name, room, at)
@@ -61,7 +61,7 @@ func onPage(t *testing.T, r *rand.Rand) {
 		}
 		wantWhole(t, p)
 		for name, value := range want {
-			_, at := p.find(keyOf(name))
+			at := p.find(keyOf(name)).at
 			got := make([]byte, len(value))
 			if p.unpack(at+1, got); at == 0 || string(got) != value {
 				t.Fatalf("%q is %x at %d, want %x", name, got, at, value)

@@ -20,8 +20,14 @@ type table struct {
 	firstDepth int // of new pages
 	lastDepth  int // there are as many pages as hashes have first bits of this number
 	// hints are the depths of pages, as this process has seen them: at most the present ones. 0 is
-	// unknown.
+	// unknown. They are those of hint.
 	hints []atomic.Uint32
+}
+
+// hint is that of a page. Those of the first pages lie together, so that they fit into the caches.
+func (t *table) hint(n int) *atomic.Uint32 {
+	later := t.lastDepth - t.firstDepth
+	return &t.hints[n>>later|n&(1<<later-1)<<t.firstDepth]
 }
 
 func (t *table) page(n int) page { return t.memory[n*t.pageWords:][:t.pageWords] }
@@ -36,7 +42,7 @@ func (t *table) place(hash uint64, depth int) int {
 func (t *table) seek(hash uint64) (n, depth int) {
 	n, depth = t.place(hash, t.firstDepth), t.firstDepth
 	for split := depth; ; split++ {
-		depth = max(depth, int(t.hints[n].Load()))
+		depth = max(depth, int(t.hint(n).Load()))
 		if split > depth {
 			return n, depth
 		}
@@ -50,8 +56,8 @@ func (t *table) seek(hash uint64) (n, depth int) {
 // found.
 func (t *table) covers(n, born int, hash uint64) bool {
 	depth := t.depth(n, born)
-	if uint32(depth) > t.hints[n].Load() {
-		t.hints[n].Store(uint32(depth))
+	if depth > born {
+		t.hint(n).Store(uint32(depth))
 	}
 	return t.place(hash, depth) == n
 }

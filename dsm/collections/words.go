@@ -9,8 +9,9 @@ import (
 	"dsmd/dsm"
 )
 
-// page is a page of shared memory, in words. All accesses to it are of whole words, in the order of
-// the program, so a page that changes meanwhile is a matter of its version, not of the compiler.
+// page is a page of shared memory, in words. Accesses to it are of whole words, or copy several, in
+// the order of the program. So a page that changes meanwhile is a matter of its version, not of the
+// compiler.
 type page []atomic.Uint64
 
 func (p page) store(at int, words []uint64) {
@@ -27,6 +28,10 @@ func (p page) copyTo(own page) {
 
 // pack stores b in the words from there on, with zeros at the end.
 func (p page) pack(at int, b []byte) {
+	if whole := len(b) / wordBytes; inOrder && whole > 1 {
+		b = b[copy(p.bytes(at), b[:whole*wordBytes]):]
+		at += whole
+	}
 	for ; len(b) >= wordBytes; at++ {
 		p.set(at, binary.LittleEndian.Uint64(b))
 		b = b[wordBytes:]
@@ -38,6 +43,10 @@ func (p page) pack(at int, b []byte) {
 
 // unpack fills b with what the words from there on hold.
 func (p page) unpack(at int, b []byte) {
+	if inOrder {
+		copy(b, p.bytes(at))
+		return
+	}
 	for ; len(b) > 0; at++ {
 		b = unpackWord(p[at].Load(), b)
 	}

@@ -75,7 +75,9 @@ func (d *directory) clearSuspects(first, count uint64) {
 	d.suspects = out
 }
 
-// addSuspects notes which memory was in use when nodes were lost.
+// addSuspects notes which memory was in use when nodes were lost. If it was before when the same
+// nodes were lost, it is suspected already; those of its pages that survive fewer losses than there
+// were since then are suspected now.
 func (d *directory) addSuspects(inUse [][]byte) {
 	v := &d.view
 	if !slices.ContainsFunc(v.before, func(homes []NodeID) bool {
@@ -83,11 +85,24 @@ func (d *directory) addSuspects(inUse [][]byte) {
 	}) {
 		return
 	}
-	d.suspects = append(d.suspects, suspect{run{}, slices.Clone(v.before), v.members, d.backups.lost})
+	known := map[run]int{}
+	for i, s := range d.suspects {
+		if slices.Equal(s.after, v.members) && slices.EqualFunc(s.before, v.before, slices.Equal) {
+			known[s.run] = i
+		}
+	}
+	add := func(r run) {
+		if i, is := known[r]; is {
+			d.suspects[i].lost = d.backups.lost
+			return
+		}
+		d.suspects = append(d.suspects, suspect{r, slices.Clone(v.before), v.members, d.backups.lost})
+	}
+	add(run{})
 	for _, b := range inUse {
 		for ; len(b) > 0; b = b[16:] {
 			first, count, _ := DecodeRun(b[:16])
-			d.suspects = append(d.suspects, suspect{run{first, count}, slices.Clone(v.before), v.members, d.backups.lost})
+			add(run{first, count})
 		}
 	}
 }

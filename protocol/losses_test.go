@@ -138,6 +138,38 @@ func TestNewcomersKnowWhoCame(t *testing.T) {
 	}
 }
 
+// TestSuspectsAreBounded: where the same nodes are lost and come back again and again, no more is
+// suspected than after each was lost once, but of as many losses as there were.
+func TestSuspectsAreBounded(t *testing.T) {
+	f := newFew(t, Config{Nodes: 4, Pages: 8, HomeStripe: 1})
+	all := []NodeID{0, 1, 2, 3}
+	bind := NameCall{Op: Bind, Client: 1, Pages: 2, Name: "a"}
+	f.step(0, Event{Kind: EventName, Client: 1, Ticket: 1, Payload: bind.Append(nil)})
+	f.settle()
+	epoch, once := uint32(0), 0
+	for round := range 4 {
+		for _, n := range []NodeID{1, 3} {
+			rest := slices.DeleteFunc(slices.Clone(all), func(m NodeID) bool { return m == n })
+			f.enter(epoch+1, rest, rest)
+			f.engines[n] = New(Config{Self: n, Nodes: 4, Pages: 8, HomeStripe: 1, Outside: true})
+			f.enter(epoch+2, all, all)
+			epoch += 2
+		}
+		suspects := f.engines[0].dir.suspects
+		if round == 0 {
+			once = len(suspects)
+		}
+		if once != 4 || len(suspects) != once { // all locks, and the memory, of two nodes
+			t.Errorf("%d suspects after %d losses, and %d after two", len(suspects), epoch/2, once)
+		}
+		for i, s := range suspects {
+			if want := 2*round + 1 + i/2; s.lost != want {
+				t.Errorf("suspect %d is of %d losses, want %d", i, s.lost, want)
+			}
+		}
+	}
+}
+
 // TestHandingOverEndsInARecovery: an engine that goes on with it is unsound.
 func TestHandingOverEndsInARecovery(t *testing.T) {
 	e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})

@@ -152,15 +152,17 @@ func (c *cluster) startNode(i int, s setup) *member {
 	return m
 }
 
-// stop ends all nodes, waits for them, and checks what they believe to have. It may be called
+// stop checks what the nodes believe to have, ends them, and waits for them. It may be called
 // again.
 func (c *cluster) stop() {
+	for _, m := range c.members {
+		m.roomIsRight()
+	}
 	for _, m := range c.members {
 		m.cancel()
 	}
 	for _, m := range c.members {
 		m.ended()
-		m.roomIsRight()
 	}
 }
 

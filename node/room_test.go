@@ -162,32 +162,65 @@ func (c *tight) warnings(i int) int {
 	return c.logs[i].FilterMessageSnippet("no node has room").Len()
 }
 
-// roomIsRight checks, of a node that has ended, that what it believes to be here is what is here.
-func (m *member) roomIsRight() {
+// roomIsRight checks that what a node believes to be here is what is here. It returns false if
+// something is under way, so that nobody can say. The reactor does it: a page table that is closed
+// does not know any more what was in its files.
+func (m *member) roomIsRight() (checked bool) {
 	m.Helper()
-	n := m.node
+	var wrong []string
+	done := make(chan struct{})
+	m.node.news.tell(func() { checked, wrong = m.node.whatIsHere(); close(done) })
+	select {
+	case <-done:
+	case <-m.done:
+		return true
+	case <-time.After(patience):
+		m.Fatal("the reactor does not answer")
+	}
+	for _, what := range wrong {
+		m.Errorf("node %d: %s", m.node.cfg.Self, what)
+	}
+	return checked
+}
+
+// whatIsHere compares what the room of a node has with what its engine and its page table have, and
+// returns what is wrong, if nothing is under way.
+func (n *Node) whatIsHere() (idle bool, wrong []string) {
 	r := n.room
+	if !r.bounded() {
+		return true, nil
+	}
 	// Pages that are freed are here until the page table has dropped them, too.
-	if !r.bounded() || m.err != nil || n.drive.engine.Pending() > 0 || n.drive.engine.Unfinished() != "" || len(r.dropping) > 0 {
-		return
+	if n.drive.engine.Pending() > 0 || n.drive.engine.Unfinished() != "" || len(r.dropping) > 0 || r.store.Loading() > 0 {
+		return false, nil
 	}
 	here := 0
-	for page := range pagetable.Page(n.drive.exec.table.Pages()) {
+	for page := range pagetable.Page(r.store.Pages()) {
 		has := n.drive.engine.Access(protocol.PageObject(uint64(page)))
 		inMemory := has != protocol.None && !r.isSpilled(page)
 		if inMemory {
 			here++
 		}
 		if r.queue.Has(page) != inMemory {
-			m.Errorf("node %d has page %d for %v, in the spill file: %t, and its room says it is here: %t", n.cfg.Self, page, has, r.isSpilled(page), r.queue.Has(page))
+			wrong = append(wrong, fmt.Sprintf("it has page %d for %v, in a file: %t, and its room says it is here: %t", page, has, r.isSpilled(page), r.queue.Has(page)))
 		}
 	}
 	if got := n.meter.count.pages.Load(); got != int64(here) || r.queue.Len() != here {
-		m.Errorf("node %d has %d pages, its room %d, and counted are %d", n.cfg.Self, here, r.queue.Len(), got)
+		wrong = append(wrong, fmt.Sprintf("%d pages are here, its room has %d, and counted are %d", here, r.queue.Len(), got))
 	}
-	if x, ok := n.drive.exec.store.Table.(*census); ok && len(x.here) != here {
-		m.Errorf("node %d has %d pages, and its page table has %d", n.cfg.Self, here, len(x.here))
+	if x, ok := r.store.Table.(*census); ok && len(x.here) != here {
+		wrong = append(wrong, fmt.Sprintf("%d pages are here, and its page table has %d", here, len(x.here)))
 	}
+	return true, wrong
+}
+
+// quiet is cluster.quiet, and before the programs leave each node must know what it has.
+func (c *tight) quiet() {
+	c.Helper()
+	for _, m := range c.members {
+		eventually(c, "nothing is under way", m.roomIsRight)
+	}
+	c.cluster.quiet()
 }
 
 // either runs a test on page tables that finish at once, or, if it is to be short, on such that

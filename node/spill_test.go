@@ -135,6 +135,37 @@ func startSpilling(t *testing.T, pages int) (c *tight, a *prog, first pagetable.
 	return c, a, first
 }
 
+// TestRoomIsLookedAt: the tests of little memory see it when a node is wrong about which pages are
+// in memory, also where others are in the spill file.
+func TestRoomIsLookedAt(t *testing.T) {
+	t.Parallel()
+	c, _, first := startSpilling(t, 2*leastRoom)
+	m := c.members[0]
+	eventually(t, "nothing is under way", m.roomIsRight)
+	done := make(chan struct{})
+	m.node.news.tell(func() {
+		defer close(done)
+		queue := m.node.room.queue
+		for _, in := range []bool{true, false} {
+			page := first
+			for queue.Has(page) != in {
+				page++
+			}
+			change, undo := queue.Add, queue.Remove
+			if in {
+				change, undo = undo, change
+			}
+			change(page)
+			if _, wrong := m.node.whatIsHere(); len(wrong) == 0 {
+				t.Errorf("nobody sees that page %d, in memory: %t, is taken for elsewhere", page, in)
+			}
+			undo(page)
+		}
+	})
+	<-done
+	c.quiet()
+}
+
 // TestSlowSpill: the disk takes nothing for a while, and the program stores faster than it writes.
 // The node waits for it, and takes no more memory than it may. Not parallel: all disks are slow.
 func TestSlowSpill(t *testing.T) {

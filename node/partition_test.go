@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -388,5 +389,49 @@ func TestPartedFaultLog(t *testing.T) {
 		if x := log(); len(x.Faults) != 1 || x.Faults[0].Lock != lockName {
 			t.Errorf("reactor %d: %+v", reactor, x.Faults)
 		}
+	}
+}
+
+// TestPartedCheckpointFile: each reactor gets the file of a checkpoint once, however many rounds it
+// takes.
+func TestPartedCheckpointFile(t *testing.T) {
+	const reactors = 3
+	var closed atomic.Int64
+	c := startParted(t, 1, reactors, func(n *Node) { n.programs.replies.closer.hold = func() { closed.Add(1) } })
+	a := c.join(0)
+	first := a.bind("m", reactors*stripe)
+	for page := first; page < first+reactors*stripe; page += stripe {
+		a.settled(c.touch(a, 0, page, true, func(x []byte) { x[0] = 1 }))
+	}
+	s := a.save(1, 0, first, reactors*stripe)
+	s.ok(s.call(false, true))
+	for range 3 {
+		s.ok(s.call(true, false))
+	}
+	if saved := s.finish(); len(saved) != reactors { // nobody has touched the others
+		t.Errorf("%d pages are saved", len(saved))
+	}
+	for reactor := range reactors {
+		c.onReactor(0, reactor, func(*Node) {})
+	}
+	const files = 2 + reactors - 1 // the order and the pages, and the latter for each of the others
+	eventually(t, "all files are closed", func() bool { return closed.Load() >= files })
+	for _, o := range c.members[0].node.partition.all {
+		x := o.programs.replies.closer
+		eventually(t, "nothing is to be closed", func() bool {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.closing == 0
+		})
+	}
+	if n := closed.Load(); n != files {
+		t.Errorf("%d files were closed, want %d", n, files)
+	}
+	// A reactor that has given its part up has no file, and the next round fails.
+	s = a.save(2, 0, first, reactors*stripe)
+	s.ok(s.call(false, true))
+	c.onReactor(0, 1, func(o *Node) { o.saver.dropProgram(o.saver.now.by) })
+	if r := s.do(s.call(true, false)); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "begun here before") {
+		t.Errorf("a round without a reactor: %v %q", r.Status, r.Payload)
 	}
 }

@@ -56,6 +56,8 @@ type looking struct {
 type sharing struct {
 	// next is the first slot that no reactor has taken.
 	next *atomic.Uint64
+	// handed: the other reactors have the file.
+	handed bool
 	// parts is how many of the other reactors have not done what they were told last.
 	parts int
 	// report tells the reactor that leads how far this one's part of its checkpoint is; nil: this

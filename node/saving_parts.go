@@ -31,7 +31,7 @@ func (k jointSaving) shareBegin(s *saving) {
 	for _, o := range k.drive.partition.others() {
 		part := &saving{id: s.id, base: s.base, inPlace: s.inPlace, order: s.order, starts: s.starts, bits: slices.Clone(s.bits),
 			data: -1, orderFile: -1, closer: s.closer, looking: looking{copies: s.copies}, sharing: sharing{next: s.next, report: k.reporter(s)}}
-		if s.data >= 0 {
+		if s.data >= 0 && !s.handed {
 			fd, err := unix.FcntlInt(uintptr(s.data), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {
 				k.fail(err)
@@ -43,6 +43,7 @@ func (k jointSaving) shareBegin(s *saving) {
 		id := s.by.id
 		o.news.tell(func() { jointSaving{o.saver}.beginPart(o.programs.byID[id], part) })
 	}
+	s.handed = true
 }
 
 // reporter is how another reactor says how far its part of a checkpoint is. Nobody hears of one
@@ -79,6 +80,8 @@ func (k jointSaving) openPart(part *saving) error {
 		return errors.New("its program has gone")
 	case s != nil && !s.over:
 		return errBusy
+	case part.data < 0 && !part.inPlace:
+		return errors.New("it was begun here before, and has failed")
 	}
 	err := k.waitsForDisks(part.inPlace)
 	if err == nil {

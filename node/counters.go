@@ -229,7 +229,7 @@ func (c *causeCounts) metrics() []metric {
 	return []metric{
 		counter(&c.remote[readahead.Cold], "remote_faults_cold", "Faults that waited for another node: this one had never had the page."),
 		counter(&c.remote[readahead.Retaken], "remote_faults_retaken", "Such faults: another node had taken the page, or come to read it, since a program here last passed a barrier or got a lock."),
-		counter(&c.remote[readahead.Late], "remote_faults_late", "Such faults: the page was on its way already, as it had been predicted, read ahead or prefetched."),
+		counter(&c.remote[readahead.Late], "remote_faults_late", "Such faults: the page was on its way already, as it had been predicted, read ahead, prefetched, or offered for want of room."),
 		counter(&c.remote[readahead.Unpredicted], "remote_faults_unpredicted", "Such faults: all others. The page had left before, or was here for reading only, and nothing had asked for it."),
 	}
 }

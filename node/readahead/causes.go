@@ -16,7 +16,7 @@ const (
 	// spared the fault.
 	Retaken
 	// Late is a page that was on its way when the first thread came for it: it was asked for
-	// because a thread would want it, as it seemed.
+	// because a thread would want it, as it seemed, or because another node had no room for it.
 	Late
 	// Unpredicted is any other page, which nothing has asked for: it had left before the last cue,
 	// or it is here for reading, has never left, and is to be stored to.

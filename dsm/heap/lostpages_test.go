@@ -3,6 +3,7 @@ package heap
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -219,6 +220,31 @@ func TestValueIsLost(t *testing.T) {
 		}
 		if first := h.head(0).Load(); first != uint64(refs[1]) {
 			t.Errorf("at %#x begins what has gone home, want %#x", first, refs[1])
+		}
+	})
+}
+
+// TestStringIsLost: what was allocated for a string of which a page is lost is free again.
+func TestStringIsLost(t *testing.T) {
+	lossy(t, func(t *testing.T, ctx context.Context, h *Heap, refs []uintptr, lose func(...uintptr) *dsm.Survivors) {
+		text := strings.Repeat("x", 4*int(h.page))
+		var last uintptr
+		if h.c.Rank() == 0 {
+			first := value(t, h, len(text))
+			next := first + uintptr(len(text))
+			Ref[atomic.Uint64]{next}.Get().Or(0) // its first page is here, which nobody has used
+			last = next + 3*h.page
+			refs[0] = first
+		}
+		left := lose(last)
+		if h.c.Rank() == 0 {
+			if s, err := NewString(h, text); !errors.Is(err, dsm.ErrPageLost) {
+				t.Errorf("a string of four pages, of which one is lost, is at %#x, and the error %v", s.addr, err)
+			}
+			free(t, h, refs[0])
+		}
+		if leaks := kittest.Must[[]Leak](t)(h.Leaks(ctx, left)); len(leaks) > 0 {
+			t.Errorf("leaked: %v", leaks)
 		}
 	})
 }

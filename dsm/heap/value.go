@@ -72,10 +72,12 @@ func NewString(h *Heap, s string) (String, error) {
 	if err != nil || len(s) == 0 {
 		return String{}, err
 	}
+	v := String{addr, len(s)}
 	if lost := dsm.Guard(func() { copy(Slice[byte]{addr, len(s)}.Get(), s) }); lost != nil {
+		_ = Free(h, v) // if that fails, too, it is for the same reason
 		return String{}, fmt.Errorf("heap: %w", lost)
 	}
-	return String{addr, len(s)}, nil
+	return v, nil
 }
 
 // Free gives back a value that New, NewSlice or NewString has returned, in any program that has the

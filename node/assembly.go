@@ -113,7 +113,7 @@ func (n *Node) buildPrograms(q *quorum, out *outbox) {
 	d, self := n.drive, protocol.NodeID(n.cfg.Self)
 	n.calls = &calls{
 		drive: d, meter: n.meter, log: n.log, quorum: q, intake: n.intake, names: nodeNames(n.cfg.Peers),
-		survives: n.cfg.Survive, open: map[protocol.Ticket]openCall{},
+		survives: n.cfg.Survive, open: map[protocol.Ticket]openCall{}, unrepaired: map[protocol.ObjectID]uint32{},
 		budgets: &budgets{
 			pageBytes: uint64(d.exec.table.PageBytes()), own: n.cfg.Memory, self: self, partitions: uint64(n.partition.division.Partitions()),
 			nodes: n.members.stayers, of: n.net.memory,

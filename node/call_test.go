@@ -166,6 +166,36 @@ func TestLockIsNotRepaired(t *testing.T) {
 	c.quiet()
 }
 
+// TestRetriesAreQuiet: a program that tries again and again to repair what a dead one has left, and
+// fails, is logged once. Another death, and one after a repair, are logged.
+func TestRetriesAreQuiet(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	c := start(t, setup{nodes: 1, ranks: 4, change: func(cfg *Config) { cfg.Log = zap.New(core) }})
+	first, second, third, b := c.members[0].join(), c.members[0].join(), c.members[0].join(), c.members[0].join()
+	die := func(p *prog, lines int) {
+		t.Helper()
+		p.die()
+		for range 100 {
+			if r := b.repair(lockName); r.Status != attach.StatusOwnerDied || r.Rank != p.welcome.Rank {
+				t.Fatalf("who repairs: %v, rank %d", r.Status, r.Rank)
+			}
+			write(b, b.conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpRelease, Object: lockName, Access: attach.Write, Count: uint64(p.welcome.Rank) + 1}))
+		}
+		b.sync()
+		if got := logs.FilterMessage("a lock passes on whose holder died").Len(); got != lines {
+			t.Errorf("%d lines after rank %d has died, want %d", got, p.welcome.Rank, lines)
+		}
+	}
+	first.acquire(lockName, attach.Write)
+	die(first, 1)
+	second.repair(lockName) // and does not get to the end of it
+	die(second, 2)
+	third.repair(lockName)
+	third.release(lockName, attach.Write)
+	third.acquire(lockName, attach.Write)
+	die(third, 3)
+}
+
 // TestTryLock: an OpTry gets a lock that is free here or elsewhere, and is told at once of one that
 // is in use on its node. It waits for one that is in use elsewhere, until the program cancels that.
 func TestTryLock(t *testing.T) {

@@ -31,6 +31,9 @@ type calls struct {
 	last  protocol.Ticket              // of the engine's
 	own   ownCall
 	words lockwords.Words // locks that programs take without a call
+	// unrepaired are locks that programs of this node have given back so, with the rank that died:
+	// it was logged. At most maxUnrepaired.
+	unrepaired map[protocol.ObjectID]uint32
 
 	parked []protocol.Event // that wait for a quorum; at most maxCalls of each program
 	// granted are those that no program was told, for lack of a quorum; at most one for each open
@@ -75,6 +78,9 @@ type grantedAnswer struct {
 
 // maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
 const maxCalls = protocol.MaxHeld
+
+// maxUnrepaired bounds the locks of which it is known that they were not repaired.
+const maxUnrepaired = 1024
 
 // nameOps are the calls about names in the words of the allocator.
 var nameOps = map[attach.Op]protocol.NameOp{
@@ -313,6 +319,10 @@ func (k *calls) logDied(f *protocol.Effect, name string) {
 		return
 	}
 	k.meter.count.ownerDied.Add(1)
+	// Who repairs in vain may try again for ever.
+	if died, known := k.unrepaired[f.Object]; known && died == f.Rank {
+		return
+	}
 	if id, lost := protocol.LostNode(f.Rank); lost {
 		k.log.Warn("a lock passes on that was at a node which is lost", lock, zap.Uint16("peer", uint16(id)))
 	} else {

@@ -63,6 +63,7 @@ func (n wordHost) Recalled() { n.meter.count.wordsRecalled.Add(1) }
 func (k *calls) release(p *program, c *attach.Call) {
 	k.synchronised()
 	var h lockwords.Host = wordHost{k}
+	delete(k.unrepaired, protocol.LockObject(c.Object))
 	if c.Count != 0 {
 		h = unrepairedHost{wordHost{k}, uint32(c.Count - 1)}
 	}
@@ -78,6 +79,12 @@ type unrepairedHost struct {
 // Release implements lockwords.Host.
 func (h unrepairedHost) Release(c protocol.ClientID, id protocol.ObjectID, a protocol.Access) (held bool) {
 	status, _ := h.askNow(protocol.Event{Kind: protocol.EventRelease, Client: c, Rank: h.died, Object: id, Access: a, Unrepaired: true})
+	if status == protocol.StatusOK {
+		if len(h.unrepaired) >= maxUnrepaired {
+			clear(h.unrepaired)
+		}
+		h.unrepaired[id] = h.died
+	}
 	return status == protocol.StatusOK
 }
 

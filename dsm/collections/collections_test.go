@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,6 +64,24 @@ func TestPadded(t *testing.T) {
 			if _, err := collections.NewPadded[[1400]byte](ctx, c, "too many", n); !errors.Is(err, dsm.ErrNoSpace) {
 				t.Errorf("%d values: %v", n, err)
 			}
+		}
+	})
+}
+
+// TestPaddedHasNoOther: there is no value but those from 0 to Len-1. Values of 1400 bytes are four
+// apart, so that 1<<62 of them are no bytes, as an int counts.
+func TestPaddedHasNoOther(t *testing.T) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		p := kittest.Must[*collections.Padded[[1400]byte]](t)(collections.NewPadded[[1400]byte](ctx, c, "three", 3))
+		for _, i := range []int{-1, 3, 1 << 62, 1<<62 + 2, math.MinInt, math.MaxInt} {
+			func() {
+				defer func() {
+					if text := fmt.Sprint(recover()); !strings.Contains(text, fmt.Sprintf("value %d of 3 ", i)) {
+						t.Errorf("At(%d): %s", i, text)
+					}
+				}()
+				p.At(i)
+			}()
 		}
 	})
 }

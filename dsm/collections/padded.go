@@ -14,6 +14,7 @@ import (
 type Padded[T any] struct {
 	c      *dsm.Cluster
 	all    []T
+	n      int
 	stride int // from one value to the next, in elements
 }
 
@@ -41,14 +42,19 @@ func newPadded[T any](ctx context.Context, c *dsm.Cluster, name string, n int, o
 	if err != nil {
 		return nil, err
 	}
-	return &Padded[T]{c, all, stride}, nil
+	return &Padded[T]{c, all, n, stride}, nil
 }
 
 // Len is the number of values.
-func (p *Padded[T]) Len() int { return len(p.all) / p.stride }
+func (p *Padded[T]) Len() int { return p.n }
 
-// At is value i, from 0 to Len-1.
-func (p *Padded[T]) At(i int) *T { return &p.all[i*p.stride] }
+// At is value i, from 0 to Len-1. It panics if there is no such value.
+func (p *Padded[T]) At(i int) *T {
+	if i < 0 || i >= p.n {
+		panic(fmt.Sprintf("collections: value %d of %d of a Padded", i, p.n))
+	}
+	return &p.all[i*p.stride]
+}
 
 // Prefetch fetches the pages of all values at once, as dsm.Prefetch does, with its errors.
 func (p *Padded[T]) Prefetch(ctx context.Context, access dsm.Access) error {

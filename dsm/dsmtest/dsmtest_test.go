@@ -274,8 +274,6 @@ func TestFailures(t *testing.T) {
 		{"absent", nil, []string{"rank 0 has ended before the body did", "rank 1 has ended before the body did"}},
 		{"nested", nil, []string{"Run was called by the body of a Run"}},
 		{"skip some", nil, []string{"1 of 2 ranks have skipped"}},
-		{"barrier", []string{"-test.timeout=10s"}, []string{"rank 0 has failed", "rank 1"}},
-		{"hang", []string{"-test.timeout=10s"}, []string{"rank 0 has failed", "test timed out", "select (no cases)"}},
 		{"lost", nil, []string{"a survivor fails"}},
 		{"survivor", nil, []string{"rank 0 has failed", "a survivor fails"}},
 		{"flags", []string{"-dsmtest.echo=a b", "-test.short", "c", "d"}, []string{`got "a b" and ["c" "d"], short is true`}},
@@ -284,25 +282,66 @@ func TestFailures(t *testing.T) {
 		t.Run(tt.victim, func(t *testing.T) {
 			t.Parallel()
 			cmd, _ := victim(t, tt.victim, tt.args...)
-			fails(t, cmd, append(tt.says, "--- FAIL: TestVictim/"+strings.ReplaceAll(tt.victim, " ", "_"))...)
+			if wrong := failure(cmd, append(tt.says, "--- FAIL: TestVictim/"+strings.ReplaceAll(tt.victim, " ", "_"))...); wrong != nil {
+				t.Error(wrong)
+			}
 		})
 	}
 }
 
-// fails runs a victim, which must fail and say all of these.
-func fails(t *testing.T, victim *exec.Cmd, says ...string) {
-	t.Helper()
+// failure runs a victim. The error says how that differs from a failure that says all of these.
+func failure(victim *exec.Cmd, says ...string) (wrong error) {
 	said, err := victim.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("the test ended with %v, want status 1", err)
+		wrong = fmt.Errorf("the test ended with %v, want status 1", err)
 	}
 	for _, want := range says {
 		if !strings.Contains(string(said), want) {
-			t.Errorf("the test did not say %q", want)
+			wrong = errors.Join(wrong, fmt.Errorf("the test did not say %q", want))
 		}
 	}
-	if strings.Contains(string(said), "went on after") || t.Failed() {
-		t.Errorf("the test said:\n%s", said)
+	if strings.Contains(string(said), "went on after") {
+		wrong = errors.Join(wrong, errors.New("the test went on after Run"))
+	}
+	if wrong != nil {
+		return fmt.Errorf("%w; it said:\n%s", wrong, said)
+	}
+	return nil
+}
+
+// TestTimeOut: who waits when the time is over says so.
+func TestTimeOut(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string][]string{
+		"barrier": {"rank 0 has failed", "rank 1", "--- FAIL: TestVictim/barrier"},
+		"hang":    {"rank 0 has failed", "test timed out", "select (no cases)", "--- FAIL: TestVictim/hang"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			timesOut(t, func(time.Duration) (*exec.Cmd, []string) {
+				cmd, _ := victim(t, name)
+				return cmd, says
+			})
+		})
+	}
+}
+
+// timesOut runs a victim that takes all the time that it has, and says as much as it should. On a
+// slow or busy machine a part of that time may be too short to start in, or to say anything. So the
+// limit is a short one at first, and then ever longer.
+func timesOut(t *testing.T, victim func(limit time.Duration) (cmd *exec.Cmd, says []string)) {
+	t.Helper()
+	for limit := 10 * time.Second; ; limit *= 2 {
+		cmd, says := victim(limit)
+		cmd.Args = append(cmd.Args, "-test.timeout="+limit.String())
+		switch wrong := failure(cmd, says...); {
+		case wrong == nil:
+			return
+		case limit >= patience.Or(time.Minute):
+			t.Fatalf("with a limit of %v: %v", limit, wrong)
+		default:
+			t.Logf("a limit of %v is too short, or: %v", limit, wrong)
+		}
 	}
 }
 
@@ -313,13 +352,15 @@ func TestSlowStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow := t.TempDir() + "/dsmd"
-	if err := os.WriteFile(slow, fmt.Appendf(nil, "#!/bin/sh\nsleep 5\nexec '%s' \"$@\"\n", dsmd), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cmd, _ := victim(t, "hang", "-test.timeout=15s")
-	cmd.Env = slices.Insert(cmd.Env, len(cmd.Env)-2, "DSMTEST_DSMD="+slow)
-	fails(t, cmd, "rank 0 has failed", "test timed out", "select (no cases)")
+	timesOut(t, func(limit time.Duration) (*exec.Cmd, []string) {
+		slow := t.TempDir() + "/dsmd"
+		if err := os.WriteFile(slow, fmt.Appendf(nil, "#!/bin/sh\nsleep %.1f\nexec '%s' \"$@\"\n", limit.Seconds()/2, dsmd), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd, _ := victim(t, "hang")
+		cmd.Env = slices.Insert(cmd.Env, len(cmd.Env)-2, "DSMTEST_DSMD="+slow)
+		return cmd, []string{"rank 0 has failed", "test timed out", "select (no cases)"}
+	})
 }
 
 // TestSettings: the environment says which dsmd is run, and with what.

@@ -98,8 +98,5 @@ func (p *profiler) addTo(r *runstats.Record) {
 		}
 		stacks.Scale(min(sum, r.FaultWait)) // the rest is that of others at this node
 	}
-	var err error
-	if r.Profile, err = stacks.Profile(r.Rank); err != nil {
-		r.Note = err.Error()
-	}
+	r.Profile = stacks.Profile()
 }

@@ -20,7 +20,6 @@ import (
 	"dsmd/internal/perf"
 	"dsmd/internal/runstats"
 
-	"github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 )
 
@@ -270,8 +269,8 @@ func TestRecordsOnTheWay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go c.account.Load().tell(ctx, c, due)
-	if r := next(); !r.Partial || len(r.Waits) != 1 || r.Waits[0].Name != "queue" || r.Waits[0].Count != 2 || r.Waits[0].Time <= 0 || profiled(t, r, "queue") != 2 {
-		t.Errorf("on the way: %+v, with %d waits in the profile", r, profiled(t, r, "queue"))
+	if r := next(); !r.Partial || len(r.Waits) != 1 || r.Waits[0].Name != "queue" || r.Waits[0].Count != 2 || r.Waits[0].Time <= 0 || profiled(r, "queue") != 2 {
+		t.Errorf("on the way: %+v, with %d waits in the profile", r, profiled(r, "queue"))
 	}
 	c.attendant.end(waits)
 	cancel()
@@ -282,8 +281,8 @@ func TestRecordsOnTheWay(t *testing.T) {
 	for r.Partial { // on a slow machine
 		r = next()
 	}
-	if len(r.Waits) != 1 || r.Waits[0].Count != 2 || profiled(t, r, "queue") != 2 {
-		t.Errorf("at the end: %+v, with %d waits in the profile", r, profiled(t, r, "queue"))
+	if len(r.Waits) != 1 || r.Waits[0].Count != 2 || profiled(r, "queue") != 2 {
+		t.Errorf("at the end: %+v, with %d waits in the profile", r, profiled(r, "queue"))
 	}
 }
 
@@ -314,14 +313,10 @@ func TestRecordsThatNobodyReads(t *testing.T) {
 }
 
 // profiled is how many waits for something the profile of a record has, with where they were.
-func profiled(t *testing.T, r *runstats.Record, name string) (waits int64) {
-	p, err := profile.ParseData(r.Profile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range p.Sample {
-		if s.Label["name"][0] == name && len(s.Location) > 1 {
-			waits += s.Value[0]
+func profiled(r *runstats.Record, name string) (waits int64) {
+	for _, w := range r.Profile.Waits {
+		if w.Name == name && len(w.Stack) > 0 {
+			waits += w.Count
 		}
 	}
 	return waits
@@ -343,7 +338,7 @@ func TestLacksOnTheWay(t *testing.T) {
 		tracer.read(t.Context())
 		var r runstats.Record
 		tracer.addProfile(&r)
-		if len(r.Profile) == 0 || !strings.Contains(r.Note, test.want) || (r.Note == "") != (test.want == "") {
+		if r.Profile == nil || !strings.Contains(r.Note, test.want) || (r.Note == "") != (test.want == "") {
 			t.Errorf("said %q, want %q", r.Note, test.want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"dsmd/internal/runstats"
+	"dsmd/internal/runstats/pprof"
 )
 
 // saidFunc is told what a program says of itself before its end, and the line that has it. It must
@@ -103,7 +104,7 @@ func (s *supervisor) sayStats() {
 	if s.cfg.Profile == "" {
 		return
 	}
-	merged, err := runstats.Merge(s.reports.counted)
+	merged, err := pprof.Merge(s.reports.counted)
 	if err == nil {
 		err = os.WriteFile(s.cfg.Profile, merged, 0o666)
 	}

@@ -2,18 +2,31 @@ package runstats
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
+	"strings"
 )
 
 // familySize is how many things make a family: locks, say, whose names differ in digits only.
 // Stripes of one table are what a reader knows as one thing, and each of them costs little.
 const familySize = 4
 
-var digits = regexp.MustCompile(`[0-9]+`)
-
-// pattern is the name of the family that a name would belong to.
-func pattern(name string) string { return digits.ReplaceAllString(name, "*") }
+// pattern is the name of the family that a name would belong to: with a star for each number.
+func pattern(name string) string {
+	var b strings.Builder
+	number := false
+	for i := range len(name) {
+		c := name[i]
+		digit := c >= '0' && c <= '9'
+		switch {
+		case !digit:
+			b.WriteByte(c)
+		case !number:
+			b.WriteByte('*')
+		}
+		number = digit
+	}
+	return b.String()
+}
 
 // family tells families apart.
 type family struct {

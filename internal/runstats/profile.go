@@ -1,7 +1,6 @@
 package runstats
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/pprof/profile"
 )
 
 // EnvProfile, set to anything, asks a rank for a profile in its Record.
@@ -21,17 +18,38 @@ const EnvProfile = "DSM_PROFILE"
 // maxStacks bounds the different stacks of a rank's profile; those that cost least are left away.
 const maxStacks = 4096
 
+// Profile is where in the program a rank has waited, and for what. The launcher makes a file of
+// those of all ranks (package pprof), so that programs need not have what writes it.
+type Profile struct {
+	Frames []Frame   `json:"frames"`
+	Waits  []WaitsAt `json:"waits"`
+}
+
+// Frame is a line of a program.
+type Frame struct {
+	Function string `json:"function"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+}
+
+// WaitsAt is waits at one place.
+type WaitsAt struct {
+	Waits
+	Stack []int `json:"stack,omitempty"` // of numbers of Frames, the innermost first
+}
+
 // Waits are waits of one rank for the same thing, at the same place.
 type Waits struct {
-	Kind Kind
-	Name string
+	Kind Kind   `json:"kind"`
+	Name string `json:"name"`
 	// Of Memory, what was needed of its pages and why they were not here; "": not known.
-	Access, Cause string
+	Access string `json:"access,omitempty"`
+	Cause  string `json:"cause,omitempty"`
 	// Stack has return addresses as those of runtime.Callers, the innermost first; nil: not known.
-	Stack []uintptr
-	Count int64
-	Bytes int64 // that have come
-	Time  time.Duration
+	Stack []uintptr     `json:"-"`
+	Count int64         `json:"count"`
+	Bytes int64         `json:"bytes,omitempty"` // that have come
+	Time  time.Duration `json:"ns"`
 }
 
 func (w *Waits) key(stack []uintptr) string {
@@ -163,117 +181,32 @@ func apportion(total int64, some []*Waits, of func(*Waits) int64) []int64 {
 	return parts
 }
 
-// Profile is the profile of a rank, in the format of pprof. The innermost frame of each stack is
-// what was waited for.
-func (s *Stacks) Profile(rank int) ([]byte, error) {
-	p := &profile.Profile{
-		SampleType: []*profile.ValueType{
-			{Type: "waits", Unit: "count"}, {Type: "time", Unit: "nanoseconds"}, {Type: "bytes", Unit: "bytes"},
-		},
-		DefaultSampleType: "time",
-		PeriodType:        &profile.ValueType{Type: "waits", Unit: "count"}, Period: 1,
-	}
-	f := frames{p: p, at: map[uintptr]*profile.Location{}, of: map[string]*profile.Location{}, functions: map[string]*profile.Function{}}
+// Profile is the profile of the rank.
+func (s *Stacks) Profile() *Profile {
+	p := &Profile{}
+	at := map[uintptr]int{} // the frame of an address
 	list := s.list()
-	for i := range list[:min(len(list), maxStacks)] {
-		w := &list[i]
-		locations := []*profile.Location{f.thing(w)}
+	for _, w := range list[:min(len(list), maxStacks)] {
+		x := WaitsAt{Waits: w}
 		for _, pc := range w.Stack {
-			locations = append(locations, f.location(pc))
+			i, known := at[pc]
+			if !known {
+				i, at[pc] = len(p.Frames), len(p.Frames)
+				p.Frames = append(p.Frames, frameOf(pc))
+			}
+			x.Stack = append(x.Stack, i)
 		}
-		p.Sample = append(p.Sample, &profile.Sample{
-			Location: locations, Value: []int64{w.Count, int64(w.Time), w.Bytes}, Label: w.labels(rank),
-		})
+		p.Waits = append(p.Waits, x)
 	}
-	var b bytes.Buffer
-	if err := p.Write(&b); err != nil {
-		return nil, fmt.Errorf("runstats: %w", err)
-	}
-	return b.Bytes(), nil
+	return p
 }
 
-// labels are what pprof can choose waits by.
-func (w *Waits) labels(rank int) map[string][]string {
-	labels := map[string][]string{"rank": {strconv.Itoa(rank)}, "kind": {cmp.Or(w.Access, string(w.Kind))}, "name": {w.Name}}
-	if w.Cause != "" {
-		labels["cause"] = []string{w.Cause}
-	}
-	return labels
-}
-
-// frames makes the locations of a profile.
-type frames struct {
-	p         *profile.Profile
-	at        map[uintptr]*profile.Location
-	of        map[string]*profile.Location // things that are waited for
-	functions map[string]*profile.Function
-}
-
-func (f *frames) add(pc uintptr, lines []profile.Line) *profile.Location {
-	l := &profile.Location{ID: uint64(len(f.p.Location) + 1), Address: uint64(pc), Line: lines}
-	f.p.Location = append(f.p.Location, l)
-	return l
-}
-
-// thing is the frame of what is waited for.
-func (f *frames) thing(w *Waits) *profile.Location {
-	name := fmt.Sprintf("[%s %q]", w.Kind, w.Name)
-	if f.of[name] == nil {
-		f.of[name] = f.add(0, []profile.Line{{Function: f.function(name, "")}})
-	}
-	return f.of[name]
-}
-
-// location has the frame of an address.
-func (f *frames) location(pc uintptr) *profile.Location {
-	if l := f.at[pc]; l != nil {
-		return l
-	}
+// frameOf is the line of an address.
+func frameOf(pc uintptr) Frame {
 	// Functions that were inlined have addresses of their own in the stack, as in one of
 	// runtime.Callers.
-	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
-	name := frame.Function
-	if name == "" {
-		name = fmt.Sprintf("%#x", pc)
-	}
-	f.at[pc] = f.add(pc, []profile.Line{{Function: f.function(name, frame.File), Line: int64(frame.Line)}})
-	return f.at[pc]
-}
-
-func (f *frames) function(name, file string) *profile.Function {
-	key := name + "\x00" + file
-	x := f.functions[key]
-	if x == nil {
-		x = &profile.Function{ID: uint64(len(f.p.Function) + 1), Name: name, SystemName: name, Filename: file}
-		f.p.Function, f.functions[key] = append(f.p.Function, x), x
-	}
-	return x
-}
-
-// Merge makes one profile of those of all ranks that have one.
-func Merge(records []Record) ([]byte, error) {
-	var all []*profile.Profile
-	for i := range records {
-		if r := &records[i]; len(r.Profile) > 0 {
-			p, err := profile.ParseData(r.Profile)
-			if err != nil {
-				return nil, fmt.Errorf("runstats: the profile of rank %d: %w", r.Rank, err)
-			}
-			all = append(all, p)
-		}
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("runstats: no rank has a profile: none has left the cluster by Close, or has run for five seconds")
-	}
-	merged, err := profile.Merge(all)
-	if err != nil {
-		return nil, fmt.Errorf("runstats: %w", err)
-	}
-	var b bytes.Buffer
-	if err := merged.Write(&b); err != nil {
-		return nil, fmt.Errorf("runstats: %w", err)
-	}
-	return b.Bytes(), nil
+	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	return Frame{cmp.Or(f.Function, fmt.Sprintf("%#x", pc)), f.File, f.Line}
 }
 
 // Notes are what the profiles of a job of so many ranks lack, and whose, each once.

@@ -52,9 +52,9 @@ type Record struct {
 	// Partial: the rank went on after it. The last one of a rank counts.
 	Partial bool `json:"partial,omitempty"`
 
-	// Profile is where in the program it has waited, as pprof reads it, if somebody wants that.
-	Profile []byte `json:"profile,omitempty"`
-	Note    string `json:"note,omitempty"` // what the profile lacks
+	// Profile is where in the program it has waited, if somebody wants that.
+	Profile *Profile `json:"profile,omitempty"`
+	Note    string   `json:"note,omitempty"` // what the profile lacks
 }
 
 // Kind is what is waited for.

@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/pprof/profile"
 )
 
 // skewed are two ranks of two nodes: rank 1 computes, and rank 0 waits for it.
@@ -221,54 +218,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func here() []uintptr {
-	pcs := make([]uintptr, 8)
-	return pcs[:runtime.Callers(2, pcs)]
-}
-
-// TestProfile: what ranks have waited for becomes one profile, with its things, lines and ranks.
-func TestProfile(t *testing.T) {
-	var records []Record
-	for rank := range 2 {
-		s := NewStacks()
-		for range 3 {
-			s.Add(Waits{Kind: Lock, Name: "a", Stack: here(), Count: 1, Time: 10})
-		}
-		s.Add(Waits{Kind: Memory, Name: "x", Access: "read", Stack: here(), Count: 30, Time: 300})
-		s.Add(Waits{Kind: Memory, Name: "x", Access: "write", Count: 10, Time: 100})
-		data, err := s.Profile(rank)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records = append(records, Record{Rank: 1 - rank, Profile: data, Note: "is short"})
-	}
-	merged, err := Merge(append(records, Record{Rank: 7, Note: "is away"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := profile.ParseData(merged)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string][]int64{}
-	for _, s := range p.Sample {
-		key := s.Label["rank"][0] + s.Location[0].Line[0].Function.Name
-		if len(s.Location) > 1 {
-			line := s.Location[1].Line[0]
-			key += fmt.Sprint(" in ", line.Function.Name, line.Line > 0)
-		}
-		got[key] = s.Value
-	}
-	want := map[string][]int64{}
-	for rank := range 2 {
-		want[fmt.Sprintf("%d[lock \"a\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{3, 30, 0}
-		want[fmt.Sprintf("%d[memory \"x\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{30, 300, 0}
-		want[fmt.Sprintf("%d[memory \"x\"]", rank)] = []int64{10, 100, 0}
-	}
-	if !maps.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("the profile has %v, want %v", got, want)
-	}
-	records = append(records, Record{Rank: 3, Note: "is away", Partial: true})
+// TestNotes: what profiles lack is said once, with whose they are.
+func TestNotes(t *testing.T) {
+	records := []Record{{Rank: 1, Note: "is short"}, {Rank: 0, Note: "is short"}, {Rank: 3, Note: "is away", Partial: true}}
 	if notes := Notes(records, 4); !slices.Equal(notes, []string{
 		"rank 3: is away", "rank 0, 1: is short",
 		"rank 2: nothing is in the profile: the program has not left the cluster by Close",
@@ -313,16 +265,11 @@ func TestStandIns(t *testing.T) {
 	}
 }
 
-// TestBadProfiles: one that is none, or none at all, is an error that says whose.
-func TestBadProfiles(t *testing.T) {
-	if _, err := Merge([]Record{{Rank: 3, Profile: []byte("x")}}); err == nil || !strings.Contains(err.Error(), "rank 3") {
-		t.Errorf("of bytes that are no profile: %v", err)
-	}
-	if _, err := Merge([]Record{{}}); err == nil {
-		t.Error("there is a profile of nothing")
-	}
-	x, err := Decode(Record{Profile: make([]byte, MaxBytes)}.Encode())
+// TestLargeProfile: one that is too large is left away, and that is said.
+func TestLargeProfile(t *testing.T) {
+	large := &Profile{Frames: []Frame{{Function: strings.Repeat("f", MaxBytes)}}}
+	x, err := Decode(Record{Profile: large}.Encode())
 	if r := x.Record; err != nil || r.Profile != nil || r.Note == "" {
-		t.Errorf("one that is too large: %d bytes, note %q, %v", len(r.Profile), r.Note, err)
+		t.Errorf("the record is %+v, the error %v", r, err)
 	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/internal/systemtest/testcluster"
@@ -143,28 +145,69 @@ func killOne(t *testing.T, mark, words string) {
 	t.Fatalf("no process %q among %q", words, testcluster.Having(mark))
 }
 
-// greedy allocates most of the region and ends, without waiting for anybody.
+// greedy allocates most of the region, on rank 0, and then, when that has left, on rank 1. Files in
+// the folder that the first argument names say how far each is. With a second argument rank 1 has
+// the smaller memory while rank 0 has it, too.
 var greedy = testcluster.Define("greedy", func(s *testcluster.Self) error {
 	c, err := dsm.Join(s.Ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := dsm.Alloc[byte](s.Ctx, c, "small", 1<<30); err != nil {
+	has, left := filepath.Join(s.Args[0], "has"), filepath.Join(s.Args[0], "left")
+	shared := len(s.Args) > 1
+	alloc := func(name string, bytes int) {
+		if err == nil {
+			_, err = dsm.Alloc[byte](s.Ctx, c, name, bytes)
+		}
+	}
+	reach := func(file string) {
+		if err == nil {
+			err = os.WriteFile(file, nil, 0o600)
+		}
+	}
+	await := func(file string) {
+		for err == nil {
+			if _, missing := os.Stat(file); missing == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+			err = s.Ctx.Err()
+		}
+	}
+	const small, large = 1 << 30, 40 << 30
+	if c.Rank() == 0 {
+		alloc("small", small)
+		alloc("large", large)
+		if shared {
+			await(has)
+		}
+		err = errors.Join(err, c.Close())
+		reach(left)
 		return err
 	}
-	if _, err := dsm.Alloc[byte](s.Ctx, c, "large", 40<<30); err != nil {
-		return err
+	if shared {
+		alloc("small", small)
+		reach(has)
 	}
-	return c.Close()
+	await(left)
+	alloc("small", small)
+	// Close does not wait until the cluster knows, so there may be no room at first.
+	for alloc("large of rank 1", large); errors.Is(err, dsm.ErrNoSpace) && s.Ctx.Err() == nil; alloc("large of rank 1", large) {
+		time.Sleep(time.Millisecond)
+		err = nil
+	}
+	return errors.Join(err, c.Close())
 })
 
-// TestRunGreedy: each rank of a job finds room for what another rank that has just ended no longer
-// uses.
+// TestRunGreedy: a rank of a job finds room where another rank had memory that has left, also if it
+// shares some of that.
 func TestRunGreedy(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
-	for range 4 {
-		testcluster.Job{Nodes: 2, Flags: []string{"--memory", "unlimited"}, Program: greedy}.Succeed(t)
+	for _, more := range [][]string{nil, {"shared"}} {
+		job := testcluster.Job{Nodes: 2, Flags: []string{"--memory", "unlimited"}, Program: greedy}
+		job.Args = append([]string{t.TempDir()}, more...)
+		job.Succeed(t)
 	}
 }
 

@@ -123,7 +123,9 @@ func TestOperations(t *testing.T) {
 		if b.heading == afterHosts {
 			ann.WriteFile(t, "/root/.ssh/config", keepConnections, 0o600)
 		}
-		said[b.heading] += ann.Run(t, "cd "+checkout+" && set -e\n"+b.script)
+		// What is installed there counts, and not what lies in a $(go env GOPATH)/bin of this
+		// machine, which is in the test's own PATH.
+		said[b.heading] += ann.Run(t, "cd "+checkout+" && set -e\nPATH=/usr/local/bin:$PATH\n"+b.script)
 	}
 	for heading, want := range map[string]string{
 		"1. Install":                 "dsmd can run here",

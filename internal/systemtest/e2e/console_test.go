@@ -206,8 +206,6 @@ func (d *desk) memoryVerb(verb, name string, n [2]uint64) (answer string, err er
 		err = unix.Mlock(unsafe.Slice((*byte)(unsafe.Pointer(&m[0])), 8*len(m)))
 	case "mlockall": // of the whole process; n[0] is MCL_CURRENT, MCL_FUTURE and MCL_ONFAULT
 		err = unix.Mlockall(int(n[0]))
-	case "flood": // n[0] goroutines prefetch a part each, all at once, for reading
-		err = d.flood(m, int(n[0]))
 	case "prefetch": // for access n[0], within n[1] milliseconds
 		ctx, cancel := d.within(n[1])
 		defer cancel()
@@ -291,20 +289,6 @@ func (d *desk) within(ms uint64) (context.Context, context.CancelFunc) {
 		return d.ctx, func() {}
 	}
 	return context.WithTimeout(d.ctx, time.Duration(ms)*time.Millisecond)
-}
-
-// flood prefetches memory in parts, by as many calls that are open at the same time.
-func (d *desk) flood(m []uint64, parts int) error {
-	errs := make(chan error, parts)
-	for i := range parts {
-		part := m[i*len(m)/parts : (i+1)*len(m)/parts]
-		go func() { errs <- dsm.Prefetch(d.ctx, d.c, part, dsm.Read) }()
-	}
-	var all []error
-	for range parts {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
 }
 
 // pipe writes memory that was filled with the given value into a pipe, and checks what arrives. The

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -333,24 +332,6 @@ func TestPrefetch(t *testing.T) {
 		t.Errorf("%d faults in writing memory that was prefetched for writing", n)
 	}
 	far.Do(t, "ok", "check data 11")
-	far.Succeed(t)
-	near.Succeed(t)
-}
-
-// TestPrefetchFlood has many goroutines prefetch at once, in all far more than may be queued for a
-// node. They wait for each other, and nobody is lost.
-func TestPrefetchFlood(t *testing.T) {
-	t.Parallel()
-	c := serve(t, 2, 2)
-	far, near := join(t, c, 0, 0, 2), join(t, c, 1, 1, 2)
-	for _, p := range []*testcluster.Process{far, near} {
-		p.Do(t, "ok", "alloc data %d", (24<<20)/os.Getpagesize())
-	}
-	for value := range unlessShort(2, 1) {
-		far.Do(t, "ok", "fill data %d", value)
-		near.Do(t, "ok", "flood data 96")
-		near.Do(t, "ok", "check data %d", value)
-	}
 	far.Succeed(t)
 	near.Succeed(t)
 }

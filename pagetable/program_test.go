@@ -30,8 +30,9 @@ import (
 
 const childEnv = "PAGETABLE_TEST_PROGRAM"
 
-// childThreads is how many accesses a child can have waiting: each holds one of Go's Ps.
-const childThreads = 128
+// childThreads is how many accesses a child can have waiting: each holds one of Go's Ps. More begin
+// when these are over. Each P costs every child memory at its start.
+const childThreads = 24
 
 type command uint32
 

@@ -129,6 +129,15 @@ func run(t *testing.T, args ...string) (string, error) {
 	return stdout.String(), err
 }
 
+// once leaves a test out of runs that are there for something else: what it measures with is tested
+// beside its code in every build.
+func once(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it is the same for every build and user")
+	}
+}
+
 func TestRunVerifiesEveryKernel(t *testing.T) {
 	for _, name := range []string{"sor", "matmul"} {
 		for _, shape := range [][]string{{"-n", "1"}, {"-n", "2", "-t", "2"}, {"-n", "4"}} {
@@ -441,6 +450,7 @@ func TestMicro(t *testing.T) {
 // TestStages takes real faults apart, and asserts nothing about the times but that stages have
 // some.
 func TestStages(t *testing.T) {
+	once(t)
 	uffdtest.Require(t)
 	dir := t.TempDir()
 	out, err := run(t, "stages", "--runs", "1", "--json", "-", "--out", dir, "--dsmd", dsmdPath)
@@ -478,6 +488,7 @@ func TestStages(t *testing.T) {
 
 // TestStorage saves and restores real memory, and asserts nothing about the times.
 func TestStorage(t *testing.T) {
+	once(t)
 	uffdtest.Require(t)
 	dir := t.TempDir()
 	out, err := run(t, "storage", "--dir", dir, "--mib", "2", "--runs", "2", "--json", "-", "--dsmd", dsmdPath)
@@ -530,6 +541,7 @@ func diskDir(t *testing.T) string {
 // TestStorageRead reads a file by all designs, which look for wrong sums, and asserts nothing about
 // the times but that there are some.
 func TestStorageRead(t *testing.T) {
+	once(t)
 	uffdtest.Require(t)
 	defer func(before time.Duration) { disturbing = before }(disturbing)
 	disturbing = 30 * time.Millisecond

@@ -32,9 +32,7 @@ const (
 // is more than twice what one has. The results are those of one process, and no node has more than
 // it may, whenever one looks.
 func TestRoom(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it is the same for every build and user")
-	}
+	once(t)
 	uffdtest.Require(t)
 	room := fullRoom / shareOfIt
 	edge, logPoints := 1124, 18 // of sor, whose data grows with the square of its edge, and of fft

@@ -14,6 +14,7 @@ import (
 // TestThroughput runs all workloads, which are verified, and asserts nothing about the times but
 // that figures follow from each other.
 func TestThroughput(t *testing.T) {
+	once(t)
 	uffdtest.Require(t)
 	for _, what := range []throughput{kvThroughput, frameThroughput} {
 		out, err := run(t, what.use, "-n", "1,2", "-t", "2", "--size", "test", "--json", "-", "--dsmd", dsmdPath)

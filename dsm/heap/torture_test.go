@@ -88,7 +88,7 @@ func (e *cell) use(t *testing.T, h *heap.Heap, r *rand.Rand) {
 // TestTorture: all goroutines of all ranks allocate and free at the same time, also what others
 // have allocated. No two values overlap, each is zero when it is new, and none is left.
 func TestTorture(t *testing.T) {
-	const threads, each, steps = 4, 300, 1000
+	const threads, each, steps = 4, 300, 400
 	if *tortureSeed == 0 {
 		// Ranks are given the flags that are set.
 		if err := flag.Set("heap.seed", fmt.Sprint(rand.Uint64())); err != nil {

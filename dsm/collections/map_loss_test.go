@@ -58,7 +58,7 @@ func meetLeft(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 // that come then, also those for which pages are divided into ones that nobody had touched.
 func TestMapGrowsAfterLoss(t *testing.T) {
 	const keys = 2500
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "map", keys, dsm.Replicated(1)))
 		lastBarrier(t, ctx, c)
 		if c.Rank() == 0 {

@@ -47,27 +47,22 @@ func TestStacks(t *testing.T) {
 	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		if trap == "sigsegv" {
-			requireCgo(t)
-		}
-		job := testcluster.Job{Nodes: 3, Program: standing, Flags: []string{"--trap", trap}}.Run(t)
-		_, socket, _ := strings.Cut(job.Hear(t), "at @dsmd-")
-		name, _, _ := strings.Cut(socket, "-")
-		said := func() string { return stacksOf(t, name) }
-		eventuallySays(t, said, `2 goroutines of ranks 1-2 \[[^]]+\] waits for lock "accounts" since \S+s\n    dsmd/dsm.\(\*Mutex\).Lock\n`)
-		if all := said(); !strings.Contains(all, ".(*Self).Next") || strings.Contains(all, "watchEnd") {
-			t.Errorf("the stack of rank 0 is not there, or one of the library's is:\n%s", all)
-		}
-		if all := stacksOf(t, name, "--all"); !strings.Contains(all, "3 goroutines of ranks 0-2") || !strings.Contains(all, "watchEnd") {
-			t.Errorf("with --all the library's are missing:\n%s", all)
-		}
-		if all := stacksOf(t, name+"x"); !strings.Contains(all, "no job") || !strings.Contains(all, name+": 3 of 3 ranks here") {
-			t.Errorf("of a job that does not run:\n%s", all)
-		}
-		job.End()
-		job.Succeed(t)
+	job := testcluster.Job{Nodes: 3, Program: standing}.Run(t)
+	_, socket, _ := strings.Cut(job.Hear(t), "at @dsmd-")
+	name, _, _ := strings.Cut(socket, "-")
+	said := func() string { return stacksOf(t, name) }
+	eventuallySays(t, said, `2 goroutines of ranks 1-2 \[[^]]+\] waits for lock "accounts" since \S+s\n    dsmd/dsm.\(\*Mutex\).Lock\n`)
+	if all := said(); !strings.Contains(all, ".(*Self).Next") || strings.Contains(all, "watchEnd") {
+		t.Errorf("the stack of rank 0 is not there, or one of the library's is:\n%s", all)
 	}
+	if all := stacksOf(t, name, "--all"); !strings.Contains(all, "3 goroutines of ranks 0-2") || !strings.Contains(all, "watchEnd") {
+		t.Errorf("with --all the library's are missing:\n%s", all)
+	}
+	if all := stacksOf(t, name+"x"); !strings.Contains(all, "no job") || !strings.Contains(all, name+": 3 of 3 ranks here") {
+		t.Errorf("of a job that does not run:\n%s", all)
+	}
+	job.End()
+	job.Succeed(t)
 }
 
 // toucher is a program of two ranks: rank 1 stores, and rank 0 loads what it has stored when told.

@@ -1,17 +1,32 @@
 package lu
 
+import (
+	"dsmd/bench/kernel"
+	"dsmd/dsm"
+)
+
 // A factorisation is one thread's part of the work.
 type factorisation struct {
 	layout
 	elements []float64
-	thread   int
+	thread   *kernel.Thread
 }
 
 func (f factorisation) at(i, j int) block { return f.block(f.elements, i, j) }
 
+func (f factorisation) owns(i, j int) bool { return f.owner(i, j) == f.thread.Index }
+
+// fetch brings column j of the blocks here if others write to its pages, too: all of them at once,
+// so that they are here while the thread works on its blocks.
+func (f factorisation) fetch(j int, access dsm.Access) {
+	if access == dsm.Read || f.hasIn(j, f.thread.Index) {
+		kernel.Fetch(f.thread, f.contended(f.elements, j), access)
+	}
+}
+
 // factorDiagonal factors diagonal block k.
 func (f factorisation) factorDiagonal(k int) {
-	if f.owner(k, k) == f.thread {
+	if f.owns(k, k) {
 		factor(f.at(k, k))
 	}
 }
@@ -19,13 +34,15 @@ func (f factorisation) factorDiagonal(k int) {
 // dividePerimeter divides the blocks below diagonal block k and those to the right of it.
 func (f factorisation) dividePerimeter(k int) {
 	diagonal := f.at(k, k)
+	f.fetch(k, dsm.Write)
 	for i := k + 1; i < f.blocks(); i++ {
-		if f.owner(i, k) == f.thread {
+		if f.owns(i, k) {
 			divideByUpper(f.at(i, k), diagonal)
 		}
 	}
 	for j := k + 1; j < f.blocks(); j++ {
-		if f.owner(k, j) == f.thread {
+		if f.owns(k, j) {
+			f.fetch(j, dsm.Write)
 			divideByLower(f.at(k, j), diagonal)
 		}
 	}
@@ -35,9 +52,11 @@ func (f factorisation) dividePerimeter(k int) {
 // of the perimeter. It does so column by column: in a plain array all blocks of a column are on the
 // same pages, which the thread then wants once in a step, and not once for each row.
 func (f factorisation) modifyInterior(k int) {
+	f.fetch(k, dsm.Read)
 	for j := k + 1; j < f.blocks(); j++ {
+		f.fetch(j, dsm.Write)
 		for i := k + 1; i < f.blocks(); i++ {
-			if f.owner(i, j) == f.thread {
+			if f.owns(i, j) {
 				subtractProduct(f.at(i, j), f.at(i, k), f.at(k, j))
 			}
 		}

@@ -20,6 +20,11 @@ type layout interface {
 	// blocks, and of those to the right of it that are in its columns; nothing of what is its own
 	// or does not lie together.
 	perimeter(elements []float64, k, thread int) (below, right []float64)
+	// hasIn is whether blocks of column j are dealt to a thread.
+	hasIn(j, thread int) bool
+	// contended is the memory of the blocks of column j if several threads write to the same pages
+	// of it, and else nothing.
+	contended(elements []float64, j int) []float64
 	// input is what the thread makes of the input: rectangles that together, for all threads, cover
 	// the matrix once.
 	input(elements []float64, thread int) []block
@@ -77,6 +82,8 @@ func newSquare(n, threads int) (s square, shorter, longer int) {
 func (s square) edge() int          { return s.n }
 func (s square) blocks() int        { return (s.n + blockEdge - 1) / blockEdge }
 func (s square) owner(i, j int) int { return i%s.acrossRows*s.acrossColumns + j%s.acrossColumns }
+
+func (s square) hasIn(j, thread int) bool { return j%s.acrossColumns == thread%s.acrossColumns }
 
 // extent is the number of rows or columns of blocks in place i: the last may have fewer.
 func (s square) extent(i int) int { return min(blockEdge, s.n-i*blockEdge) }
@@ -175,6 +182,8 @@ func (l contiguous) stretch(elements []float64, i, j, lastRow, lastColumn int) [
 	return elements[l.starts[i+j*l.blocks()]:end]
 }
 
+func (l contiguous) contended([]float64, int) []float64 { return nil }
+
 func (l contiguous) input(elements []float64, thread int) (parts []block) {
 	l.owned(thread, func(i, j int) { parts = append(parts, l.block(elements, i, j)) })
 	return parts
@@ -202,6 +211,10 @@ func (l plain) block(elements []float64, i, j int) block {
 
 // perimeter is nothing: blocks are scattered over the pages of their columns.
 func (l plain) perimeter([]float64, int, int) (below, right []float64) { return nil, nil }
+
+func (l plain) contended(elements []float64, j int) []float64 {
+	return elements[l.n*blockEdge*j:][:l.n*l.extent(j)]
+}
 
 // input divides the matrix into blocks of neighbouring columns.
 func (l plain) input(elements []float64, thread int) []block {

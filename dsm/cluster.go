@@ -298,7 +298,8 @@ func (c *Cluster) Transport() string { return c.welcome.Transport }
 // Close leaves the cluster. Do not touch the shared memory any more: a load or store there raises
 // SIGSEGV, also that of a goroutine that waits for a page at this moment. In Guard it is an error
 // that wraps ErrClosed. Calls that wait return ErrClosed. Locks that are still held pass on as if
-// this program had died. A second Close returns ErrClosed.
+// this program had died. It does not wait until all nodes know: an Alloc elsewhere may find no room
+// for a moment, where this program had memory. A second Close returns ErrClosed.
 func (c *Cluster) Close() error {
 	told := c.account.Load().close(c)
 	ended := c.end(ErrClosed)

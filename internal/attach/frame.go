@@ -10,9 +10,10 @@ import (
 
 var le = binary.LittleEndian
 
-// Version is the version of this protocol. Both sides must have the same: a program and its daemon
-// are built from the same release, so there is nothing to negotiate.
-const Version = 26
+// Version is the version of this protocol, and of what programs say of themselves to the launcher
+// (internal/runstats). Both sides must have the same: a program and its daemon are built from the
+// same release, so there is nothing to negotiate.
+const Version = 27
 
 const (
 	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).

@@ -14,49 +14,66 @@ type factorisation struct {
 
 func (f factorisation) at(i, j int) block { return f.block(f.elements, i, j) }
 
-func (f factorisation) owns(i, j int) bool { return f.owner(i, j) == f.thread.Index }
+func (f factorisation) inRow(i int) bool    { return f.layout.inRow(i, f.thread.Index) }
+func (f factorisation) inColumn(j int) bool { return f.layout.inColumn(j, f.thread.Index) }
 
 // fetch brings column j of the blocks here if others write to its pages, too: all of them at once,
 // so that they are here while the thread works on its blocks.
 func (f factorisation) fetch(j int, access dsm.Access) {
-	if access == dsm.Read || f.hasIn(j, f.thread.Index) {
-		kernel.Fetch(f.thread, f.contended(f.elements, j), access)
-	}
+	kernel.Fetch(f.thread, f.contended(f.elements, j), access)
 }
 
 // factorDiagonal factors diagonal block k.
 func (f factorisation) factorDiagonal(k int) {
-	if f.owns(k, k) {
+	if f.inRow(k) && f.inColumn(k) {
 		factor(f.at(k, k))
 	}
 }
 
-// dividePerimeter divides the blocks below diagonal block k and those to the right of it.
+// dividePerimeter divides the blocks to the right of diagonal block k and those below it. Others
+// write beside the diagonal block meanwhile, so each thread has its own copy of that.
 func (f factorisation) dividePerimeter(k int) {
-	diagonal := f.at(k, k)
-	f.fetch(k, dsm.Write)
-	for i := k + 1; i < f.blocks(); i++ {
-		if f.owns(i, k) {
-			divideByUpper(f.at(i, k), diagonal)
-		}
+	access := dsm.Read
+	if f.inColumn(k) {
+		access = dsm.Write
 	}
-	for j := k + 1; j < f.blocks(); j++ {
-		if f.owns(k, j) {
+	f.fetch(k, access)
+	diagonal := f.at(k, k).clone()
+	for j := k + 1; j < f.blocks() && f.inRow(k); j++ {
+		if f.inColumn(j) {
 			f.fetch(j, dsm.Write)
 			divideByLower(f.at(k, j), diagonal)
+		}
+	}
+	if !f.inColumn(k) {
+		return
+	}
+	f.fetch(k, dsm.Write)
+	for i := k + 1; i < f.blocks(); i++ {
+		if f.inRow(i) {
+			divideByUpper(f.at(i, k), diagonal)
 		}
 	}
 }
 
 // modifyInterior subtracts from the blocks below and to the right of diagonal block k the products
 // of the perimeter. It does so column by column: in a plain array all blocks of a column are on the
-// same pages, which the thread then wants once in a step, and not once for each row.
+// same pages, which the thread then wants once in a step, and not once for each row. Whoever has
+// divided blocks of row k has the pages of their columns, and begins with the first. The others
+// begin with the last, so that what they take has been used there.
 func (f factorisation) modifyInterior(k int) {
 	f.fetch(k, dsm.Read)
-	for j := k + 1; j < f.blocks(); j++ {
+	for n := k + 1; n < f.blocks(); n++ {
+		j := n
+		if !f.inRow(k) {
+			j = f.blocks() + k - n
+		}
+		if !f.inColumn(j) {
+			continue
+		}
 		f.fetch(j, dsm.Write)
 		for i := k + 1; i < f.blocks(); i++ {
-			if f.owns(i, j) {
+			if f.inRow(i) {
 				subtractProduct(f.at(i, j), f.at(i, k), f.at(k, j))
 			}
 		}

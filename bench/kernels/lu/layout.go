@@ -20,8 +20,9 @@ type layout interface {
 	// blocks, and of those to the right of it that are in its columns; nothing of what is its own
 	// or does not lie together.
 	perimeter(elements []float64, k, thread int) (below, right []float64)
-	// hasIn is whether blocks of column j are dealt to a thread.
-	hasIn(j, thread int) bool
+	// inRow and inColumn are whether blocks of a row or column of blocks are a thread's.
+	inRow(i, thread int) bool
+	inColumn(j, thread int) bool
 	// contended is the memory of the blocks of column j if several threads write to the same pages
 	// of it, and else nothing.
 	contended(elements []float64, j int) []float64
@@ -40,6 +41,16 @@ type block struct {
 }
 
 func (b block) column(j int) []float64 { return b.columns[j*b.stride : j*b.stride+b.rows] }
+
+// clone is the block in memory of its own.
+func (b block) clone() block {
+	own := b
+	own.columns, own.stride = make([]float64, b.rows*b.cols), b.rows
+	for j := range b.cols {
+		copy(own.column(j), b.column(j))
+	}
+	return own
+}
 
 // maxRandom is what the original divides its random numbers by.
 const maxRandom = 32767.0
@@ -83,7 +94,8 @@ func (s square) edge() int          { return s.n }
 func (s square) blocks() int        { return (s.n + blockEdge - 1) / blockEdge }
 func (s square) owner(i, j int) int { return i%s.acrossRows*s.acrossColumns + j%s.acrossColumns }
 
-func (s square) hasIn(j, thread int) bool { return j%s.acrossColumns == thread%s.acrossColumns }
+func (s square) inRow(i, thread int) bool    { return i%s.acrossRows == thread/s.acrossColumns }
+func (s square) inColumn(j, thread int) bool { return j%s.acrossColumns == thread%s.acrossColumns }
 
 // extent is the number of rows or columns of blocks in place i: the last may have fewer.
 func (s square) extent(i int) int { return min(blockEdge, s.n-i*blockEdge) }

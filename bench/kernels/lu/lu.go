@@ -16,7 +16,8 @@
 //   - "lu-nc": the matrix is a plain array, column by column. At the default size a column is a
 //     page, and the blocks of a column have several owners: all of them write the same pages between
 //     the same barriers. This is what happens to a program that was not written with pages in mind.
-//     Its threads ask for a column of blocks at once, before they work on theirs there.
+//     Its threads ask for a column of blocks at once, before they work on theirs there, and do not
+//     all begin with the same column.
 //
 // The input is that of the original, and each element goes through the same operations in the same
 // order, so that the factors are the original's, bit for bit, for any number of threads and in both

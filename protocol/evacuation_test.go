@@ -117,6 +117,22 @@ func (f *few) enter(epoch uint32, members, homes []NodeID) {
 	f.agree(members)
 }
 
+// comeBack loses a node in the epoch after the given one, and lets it in again in the next.
+func (f *few) comeBack(cfg Config, lost NodeID, epoch uint32) {
+	f.t.Helper()
+	var all, rest []NodeID
+	for i := range f.engines {
+		n := NodeID(i)
+		if all = append(all, n); n != lost {
+			rest = append(rest, n)
+		}
+	}
+	f.enter(epoch+1, rest, rest)
+	cfg.Self, cfg.Outside = lost, true
+	f.engines[lost] = New(cfg)
+	f.enter(epoch+2, all, all)
+}
+
 // agree looks whether members that have recovered agree on who keeps backups.
 func (f *few) agree(members []NodeID) {
 	f.t.Helper()

@@ -121,14 +121,11 @@ func TestOnlyLocksHaveMarks(t *testing.T) {
 // TestNewcomersKnowWhoCame: in which epoch each member came all members know alike, those that come
 // later among them.
 func TestNewcomersKnowWhoCame(t *testing.T) {
-	f := newFew(t, Config{Nodes: 4, Pages: 8, HomeStripe: 1})
-	all := []NodeID{0, 1, 2, 3}
+	cfg := Config{Nodes: 4, Pages: 8, HomeStripe: 1}
+	f := newFew(t, cfg)
 	epoch := uint32(0)
 	for _, n := range []NodeID{1, 3} {
-		rest := slices.DeleteFunc(slices.Clone(all), func(m NodeID) bool { return m == n })
-		f.enter(epoch+1, rest, rest)
-		f.engines[n] = New(Config{Self: n, Nodes: 4, Pages: 8, HomeStripe: 1, Outside: true})
-		f.enter(epoch+2, all, all)
+		f.comeBack(cfg, n, epoch)
 		epoch += 2
 	}
 	for n, e := range f.engines {
@@ -141,18 +138,15 @@ func TestNewcomersKnowWhoCame(t *testing.T) {
 // TestSuspectsAreBounded: where the same nodes are lost and come back again and again, no more is
 // suspected than after each was lost once, but of as many losses as there were.
 func TestSuspectsAreBounded(t *testing.T) {
-	f := newFew(t, Config{Nodes: 4, Pages: 8, HomeStripe: 1})
-	all := []NodeID{0, 1, 2, 3}
+	cfg := Config{Nodes: 4, Pages: 8, HomeStripe: 1}
+	f := newFew(t, cfg)
 	bind := NameCall{Op: Bind, Client: 1, Pages: 2, Name: "a"}
 	f.step(0, Event{Kind: EventName, Client: 1, Ticket: 1, Payload: bind.Append(nil)})
 	f.settle()
 	epoch, once := uint32(0), 0
 	for round := range 4 {
 		for _, n := range []NodeID{1, 3} {
-			rest := slices.DeleteFunc(slices.Clone(all), func(m NodeID) bool { return m == n })
-			f.enter(epoch+1, rest, rest)
-			f.engines[n] = New(Config{Self: n, Nodes: 4, Pages: 8, HomeStripe: 1, Outside: true})
-			f.enter(epoch+2, all, all)
+			f.comeBack(cfg, n, epoch)
 			epoch += 2
 		}
 		suspects := f.engines[0].dir.suspects

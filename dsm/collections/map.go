@@ -237,17 +237,17 @@ func (m *Map[K, V]) Load(ctx context.Context, k K) (v V, there bool, err error) 
 
 // Store sets the value of a key.
 func (m *Map[K, V]) Store(ctx context.Context, k K, v V) error {
-	var at V
-	return m.change(ctx, &k, &at, func(bool) action {
-		at = v
+	var value V
+	return m.change(ctx, &k, &value, func(bool) action {
+		value = v
 		return store
 	})
 }
 
 // Delete removes a key, and reports whether it was there.
 func (m *Map[K, V]) Delete(ctx context.Context, k K) (was bool, err error) {
-	var at V
-	err = m.change(ctx, &k, &at, func(there bool) action {
+	var old V
+	err = m.change(ctx, &k, &old, func(there bool) action {
 		was = there
 		return remove
 	})

@@ -20,11 +20,11 @@ type table struct {
 	firstDepth int // of new pages
 	lastDepth  int // there are as many pages as hashes have first bits of this number
 	// hints are the depths of pages, as this process has seen them: at most the present ones. 0 is
-	// unknown. They are those of hint.
+	// unknown. The method hint finds that of a page.
 	hints []atomic.Uint32
 }
 
-// hint is that of a page. Those of the first pages lie together, so that they fit into the caches.
+// hint is the hint of a page. Those of the first pages lie together, so that they fit into caches.
 func (t *table) hint(n int) *atomic.Uint32 {
 	later := t.lastDepth - t.firstDepth
 	return &t.hints[n>>later|n&(1<<later-1)<<t.firstDepth]

@@ -59,6 +59,35 @@ func TestEveryPath(t *testing.T) {
 	}
 }
 
+// TestBlockedSleeps: while the program computes, processes that do not spin take no processor.
+func TestBlockedSleeps(t *testing.T) {
+	uffdtest.Require(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Or(20*time.Second))
+	defer cancel()
+	g := &group{spec: Spec{Path: Fetch, Samples: 20, Gap: 5 * time.Millisecond}}
+	err := onThread(func() error {
+		defer g.end()
+		timer, err := g.start()
+		if err != nil {
+			return err
+		}
+		_, err = timer.wait(ctx, g)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := make(map[role]time.Duration)
+	for _, p := range g.members {
+		taken[p.role] = p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+	}
+	for _, waits := range []role{roleDaemon, roleServer} {
+		if taken[waits] > taken[roleProgram]/2 {
+			t.Errorf("the %s took %v of a processor, the program, which computed, %v", waits, taken[waits], taken[roleProgram])
+		}
+	}
+}
+
 func TestBadSpecs(t *testing.T) {
 	for _, spec := range []Spec{
 		{},

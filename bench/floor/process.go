@@ -125,10 +125,7 @@ func daemon(spec Spec) error {
 	if err != nil {
 		return err
 	}
-	t, err := newTrapReader(n, spec.Spin)
-	if err != nil {
-		return err
-	}
+	t := newTrapReader(n, spec.Spin)
 	request, reply, zeros := make([]byte, requestBytes), make([]byte, spec.replyBytes()), make([]byte, PageBytes)
 	for {
 		f, err := t.next()

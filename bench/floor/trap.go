@@ -28,34 +28,40 @@ type trapReader struct {
 	buffer uffd.Buffer
 }
 
-// newTrapReader takes over a descriptor. Blocking, a read of it waits in the kernel; that is one
-// system call less than poll and read.
-func newTrapReader(n int, spin bool) (*trapReader, error) {
-	if err := unix.SetNonblock(n, spin); err != nil {
-		return nil, fmt.Errorf("setting how the userfaultfd waits: %w", err)
-	}
-	return &trapReader{fd: uffd.From(n), spin: spin}, nil
+// newTrapReader takes over a descriptor.
+func newTrapReader(n int, spin bool) *trapReader {
+	return &trapReader{fd: uffd.From(n), spin: spin}
 }
 
-// next waits for the next fault.
+// next waits for the next fault. Reads of uffd do not block, so one that does not spin polls first.
 func (t *trapReader) next() (uffd.Fault, error) {
 	wait := newWait(t.spin)
 	for {
-		faults, err := t.fd.ReadFaults(&t.buffer, 1)
-		if err != nil {
-			return uffd.Fault{}, fmt.Errorf("reading the userfaultfd: %w", err)
-		}
-		if len(faults) > 0 {
-			f := faults[0]
-			f.Addr &^= PageBytes - 1
-			return f, nil
-		}
-		if t.spin && wait.exhausted() {
+		if wait.exhausted() {
 			if err := pollIn(t.fd.Sysfd()); err != nil {
 				return uffd.Fault{}, err
 			}
 		}
+		faults, err := t.read(1)
+		if err != nil {
+			return uffd.Fault{}, err
+		}
+		if len(faults) > 0 {
+			return faults[0], nil
+		}
 	}
+}
+
+// read returns up to limit faults that are there, by the addresses of their pages.
+func (t *trapReader) read(limit int) ([]uffd.Fault, error) {
+	faults, err := t.fd.ReadFaults(&t.buffer, limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading the userfaultfd: %w", err)
+	}
+	for i := range faults {
+		faults[i].Addr &^= PageBytes - 1
+	}
+	return faults, nil
 }
 
 // install copies pages to addr and wakes who waits for them.

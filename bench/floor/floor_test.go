@@ -30,6 +30,7 @@ func TestEveryPath(t *testing.T) {
 		{Path: Fetch},
 		{Path: Fetch, Store: true},
 		{Path: Fetch, Gap: 100 * time.Microsecond},
+		{Path: FetchMany, Threads: 4, Pages: 64},
 		{Path: Unprotect},
 		{Path: RoundTrip},
 		{Path: UnixRoundTrip},
@@ -97,6 +98,11 @@ func TestBadSpecs(t *testing.T) {
 		{Path: Stream, Samples: 1},
 		{Path: Touch, Samples: 1, Pages: maxPages + 1},
 		{Path: Pipeline, Samples: 2, Pages: maxPages},
+		{Path: FetchMany, Samples: 2, Pages: maxPages, Threads: 1},
+		{Path: FetchMany, Samples: 1, Pages: 1},
+		{Path: FetchMany, Samples: 1, Pages: 1, Threads: maxThreads + 1},
+		{Path: FetchMany, Samples: 1, Pages: 1, Threads: -1},
+		{Path: Fetch, Samples: 1, Threads: 1},
 		{Path: Fetch, Samples: 1, Gap: -time.Second},
 	} {
 		if _, err := Measure(t.Context(), spec); !errors.Is(err, ErrSpec) {

@@ -70,7 +70,7 @@ type group struct {
 // start starts all processes and returns the one that takes the times.
 func (g *group) start() (*process, error) {
 	switch g.spec.Path {
-	case Fetch, Unprotect:
+	case Fetch, FetchMany, Unprotect:
 		return g.startFaults()
 	case RoundTrip, Stream, Pipeline:
 		a, b, err := tcpPair()

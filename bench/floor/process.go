@@ -89,7 +89,7 @@ func ended(err error) error {
 
 // program is P: it faults and takes the times.
 func program(spec Spec) error {
-	pages := spec.warmUps() + spec.Samples
+	pages := spec.warmUps() + spec.Samples*max(1, spec.Pages)
 	m, err := mapFresh(pages)
 	if err != nil {
 		return err
@@ -100,6 +100,9 @@ func program(spec Spec) error {
 	}
 	if err := unix.Sendmsg(inheritedFirst, []byte{0}, unix.UnixRights(fd.Sysfd()), nil, 0); err != nil {
 		return fmt.Errorf("passing the userfaultfd: %w", err)
+	}
+	if spec.Path == FetchMany {
+		return report(m.loadTogether(spec), nil)
 	}
 	access := func(page int) { m.load(page) }
 	if spec.Path == Unprotect {
@@ -126,6 +129,9 @@ func daemon(spec Spec) error {
 		return err
 	}
 	t := newTrapReader(n, spec.Spin)
+	if spec.Path == FetchMany {
+		return t.fetchMany(inheritedFirst)
+	}
 	request, reply, zeros := make([]byte, requestBytes), make([]byte, spec.replyBytes()), make([]byte, PageBytes)
 	for {
 		f, err := t.next()
@@ -180,6 +186,9 @@ func ask(fd int, request, reply []byte, spin bool) error {
 func serve(spec Spec) error {
 	if err := unix.SetNonblock(inheritedFirst, false); err != nil {
 		return fmt.Errorf("making the connection blocking: %w", err)
+	}
+	if spec.Path == FetchMany {
+		return serveMany(spec)
 	}
 	request, reply := make([]byte, requestBytes), make([]byte, spec.replyBytes())
 	if spec.Pages > 0 {

@@ -68,41 +68,57 @@ func receive(fd int, b []byte, spin bool) error {
 		flags = unix.MSG_DONTWAIT
 	}
 	for len(b) > 0 {
-		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), flags, 0, 0)
-		switch {
-		case errno == unix.EINTR:
-		case errno == unix.EAGAIN:
-			if wait.exhausted() {
-				flags = unix.MSG_WAITALL
-			}
-		case errno != 0:
-			return fmt.Errorf("receive: %w", errno)
-		case n == 0:
-			return errEnd
-		default:
-			b = b[n:]
+		n, err := receiveSome(fd, b, flags)
+		if err != nil {
+			return err
 		}
+		if n == 0 && wait.exhausted() {
+			flags = unix.MSG_WAITALL
+		}
+		b = b[n:]
 	}
 	return nil
+}
+
+// receiveSome makes one call. It returns 0 bytes if flags let it return without any.
+func receiveSome(fd int, b []byte, flags uintptr) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), flags, 0, 0)
+	switch {
+	case errno == unix.EINTR || errno == unix.EAGAIN:
+		return 0, nil
+	case errno != 0:
+		return 0, fmt.Errorf("receive: %w", errno)
+	case n == 0:
+		return 0, errEnd
+	default:
+		return int(n), nil
+	}
 }
 
 // errEnd says that the peer is gone, which is how the bare processes are told to end.
 var errEnd = errors.New("the peer has closed the connection")
 
-func pollIn(fd int) error {
-	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+// pollIn waits until something can be read from one of the descriptors.
+func pollIn(fds ...int) error {
+	p := make([]unix.PollFd, len(fds))
+	for i, fd := range fds {
+		p[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
 	for {
 		// arm64 has no poll
-		_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0)
+		_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0, 0)
 		switch {
 		case errno == unix.EINTR:
+			continue
 		case errno != 0:
 			return fmt.Errorf("poll: %w", errno)
-		case p.Revents&unix.POLLIN == 0:
-			return fmt.Errorf("poll: the descriptor reports %#x", p.Revents)
-		default:
-			return nil
 		}
+		for i := range p {
+			if p[i].Revents&^unix.POLLIN != 0 {
+				return fmt.Errorf("poll: descriptor %d reports %#x", p[i].Fd, p[i].Revents)
+			}
+		}
+		return nil
 	}
 }
 

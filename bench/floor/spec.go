@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"dsmd/internal/uffd"
 )
 
 // PageBytes is the size of the pages that the floors move.
@@ -28,6 +30,7 @@ const WarmUps = 100
 const (
 	maxSamples = 1 << 20
 	maxPages   = 1 << 18
+	maxThreads = uffd.MaxFaults // of which one read brings all
 )
 
 // A Path is the chain of operations that a floor times.
@@ -36,6 +39,10 @@ type Path string
 const (
 	// Fetch: a fault on a missing page, a TCP round trip of 16 bytes against one page, UFFDIO_COPY.
 	Fetch Path = "fetch"
+	// FetchMany: the same for Threads threads at a time, which load from Pages pages in random
+	// order. What is there together is read, asked for, answered and received together. One sample
+	// is the time of all divided by Pages.
+	FetchMany Path = "fetchmany"
 	// Unprotect: a store to a write-protected page, a TCP round trip of 16 bytes against 16,
 	// UFFDIO_WRITEPROTECT off.
 	Unprotect Path = "unprotect"
@@ -69,14 +76,16 @@ type Spec struct {
 	Gap time.Duration
 	// Samples is how many times are taken.
 	Samples int
-	// Pages is the number of pages per sample, for Stream, Pipeline and Touch.
+	// Pages is the number of pages per sample, for FetchMany, Stream, Pipeline and Touch.
 	Pages int
+	// Threads is how many wait for a page at the same time, for FetchMany.
+	Threads int
 }
 
 func (s Spec) check() error {
 	switch s.Path {
 	case Fetch, Unprotect, RoundTrip, UnixRoundTrip:
-	case Stream, Pipeline, Touch:
+	case FetchMany, Stream, Pipeline, Touch:
 		if s.Pages < 1 || s.Pages > maxPages {
 			return fmt.Errorf("%w: %d pages per sample of %s, not 1 to %d", ErrSpec, s.Pages, s.Path, maxPages)
 		}
@@ -86,7 +95,10 @@ func (s Spec) check() error {
 	if s.Samples < 1 || s.Samples > maxSamples {
 		return fmt.Errorf("%w: %d samples, not 1 to %d", ErrSpec, s.Samples, maxSamples)
 	}
-	if s.Path == Pipeline && s.Samples*s.Pages > maxPages {
+	if (s.Path == FetchMany) != (s.Threads > 0) || s.Threads < 0 || s.Threads > maxThreads {
+		return fmt.Errorf("%w: %d threads of %s; of %s 1 to %d, of others none", ErrSpec, s.Threads, s.Path, FetchMany, maxThreads)
+	}
+	if (s.Path == Pipeline || s.Path == FetchMany) && s.Samples*s.Pages > maxPages {
 		return fmt.Errorf("%w: %d samples of %d pages, which are all kept; %d are possible", ErrSpec, s.Samples, s.Pages, maxPages)
 	}
 	if s.Gap < 0 {

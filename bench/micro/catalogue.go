@@ -138,12 +138,14 @@ func overlaps() []Micro {
 	for _, prefetch := range []bool{false, true} {
 		for _, procs := range []int{1, 2, 8, 32} {
 			m := Micro{
-				Name: fmt.Sprintf("overlap_%d", procs), Unit: perPage, Floor: floor.Spec{Path: floor.Fetch, Samples: samplesPerRun},
+				Name: fmt.Sprintf("overlap_%d", procs), Unit: perPage,
+				Floor:   floor.Spec{Path: floor.FetchMany, Samples: passesPerRun, Pages: pagesPerPass, Threads: min(procs, overlapReaders)},
 				Summary: fmt.Sprintf("%d goroutines of rank 1 load from random pages of rank 0 with GOMAXPROCS=%d", overlapReaders, procs),
 				measure: overlap(procs, prefetch),
 			}
 			if prefetch {
 				m.Name = fmt.Sprintf("overlap_prefetch_%d", procs)
+				m.Floor.Threads = overlapReaders // who waits so does not keep a P
 				m.Summary = fmt.Sprintf("the same with GOMAXPROCS=%d and a Prefetch of each page before its load", procs)
 			}
 			list = append(list, m)

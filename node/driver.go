@@ -313,7 +313,7 @@ func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 
 // begin makes a page present that begins in a file.
 func (d *driver) begin(page pagetable.Page, writable bool, at backing.Location, node protocol.NodeID) {
-	if !d.origins.stored.Remove(page) {
+	if !d.origins.stored.Remove(page) && !d.origins.find(page).yields {
 		// Who only loads gets the page for reading, also where the protocol lets it be changed:
 		// then it is known whether it was.
 		d.exec.snaps.Begins(page, writable)

@@ -47,6 +47,7 @@ type origin struct {
 	// are zeros.
 	places  map[uint64][]byte
 	beneath *origin
+	yields  bool                  // see letGo
 	ready   bool                  // see fallbacks
 	givers  map[*program]struct{} // of a fallback: programs that have the memory
 }
@@ -54,6 +55,9 @@ type origin struct {
 // errInUse is why it is too late to say more of where pages begin: those that have left memory
 // would come back from elsewhere.
 var errInUse = errors.New("pages of this allocation have come already from the files that were given before")
+
+// errFreed is why nothing is noted of memory that was freed before all reactors had answered.
+var errFreed = errors.New("this allocation has been freed meanwhile")
 
 // chunkPages is how many pages' places are kept together.
 const chunkPages = 256
@@ -102,51 +106,95 @@ func (o *origins) add(p *program, c *attach.Call) error {
 }
 
 // enterAll has all reactors note an origin that a program has given, each one of its own, and then
-// calls then.
+// calls then. A table that is to lie over files is noted by none before all have let go of those.
+// They know of the same origins, as each is told of them in one order, and so note the same.
 func (o *origins) enterAll(p *program, x *origin, fallback bool, read func() error, then func(error)) {
-	if err := o.enter(p, x, fallback, read); err != nil {
+	y, stays := o.earlier(x, fallback)
+	replaces := y != nil && !stays && !fallback
+	var err error
+	if replaces {
+		err = o.letGo(x.first)
+	}
+	if err == nil && !stays {
+		err = read()
+	}
+	if err != nil {
 		then(err)
 		return
 	}
-	given, id := *x, p.id // this reactor changes its own
-	given.ids, given.beneath = slices.Clone(x.ids), nil
-	gather(o.intake.drive.partition, func(other *Node) error {
-		as := other.programs.byID[id]
-		if as == nil {
-			return nil // it has gone, and hears nothing
+	given, id, of := *x, p.id, o.intake.drive.partition // this reactor changes its own
+	given.ids = slices.Clone(x.ids)
+	enter := func() {
+		o.enter(p, x, fallback, replaces)
+		gather(of, func(other *Node) struct{} {
+			own := given
+			own.ids = slices.Clone(given.ids)
+			other.origins.enter(other.programs.byID[id], &own, fallback, replaces)
+			return struct{}{}
+		}, func([]struct{}) { then(nil) })
+	}
+	if !replaces {
+		enter()
+		return
+	}
+	gather(of, func(other *Node) error { return other.origins.letGo(given.first) }, func(errs []error) {
+		switch err := cmp.Or(errs...); {
+		case err != nil:
+			then(err)
+		case o.find(given.first) == nil:
+			then(errFreed)
+		default:
+			enter()
 		}
-		own := given
-		own.ids = slices.Clone(given.ids)
-		return other.origins.enter(as, &own, fallback, func() error { return nil })
-	}, func(errs []error) { then(errors.Join(errs...)) })
+	})
 }
 
-// enter notes an origin, when its places are read, unless another program of this node was earlier.
-func (o *origins) enter(p *program, x *origin, fallback bool, read func() error) error {
+// letGo has pages that come from the files of an allocation from here on count as changed: they
+// never leave as pages that come back from there, where a table of places may lie over the files by
+// then. If the table is refused after all they are saved more often than they need be.
+func (o *origins) letGo(first pagetable.Page) error {
+	x := o.find(first)
+	if x == nil {
+		return errFreed
+	}
+	if o.intake.drive.exec.snaps.SomeUnchanged(x.first, uint64(x.end-x.first)) {
+		return errInUse
+	}
+	x.yields = true
+	return nil
+}
+
+// enter notes an origin, unless another program of this node was earlier, or it is to replace what
+// was freed meanwhile. The program is that of a fallback.
+func (o *origins) enter(p *program, x *origin, fallback, replaces bool) {
 	list := &o.list
+	y, stays := o.earlier(x, fallback)
+	if fallback {
+		list, x.givers = &o.fallbacks.list, map[*program]struct{}{p: {}}
+	}
+	switch {
+	case stays:
+		maps.Copy(y.givers, x.givers)
+		return
+	case replaces && y == nil:
+		return
+	}
 	if x.places != nil {
 		x.beneath = o.beneath(x.first)
 	}
-	y := find(*list, x.first)
-	replaces := y == x.beneath
-	if fallback {
-		list, x.givers = &o.fallbacks.list, map[*program]struct{}{p: {}}
-		y = find(*list, x.first)
-		replaces = y != nil && !slices.Equal(y.ids, x.ids)
-	}
-	if y != nil && !replaces {
-		maps.Copy(y.givers, x.givers)
-		return nil
-	}
-	if x.places != nil && y != nil && y == x.beneath && o.intake.drive.exec.snaps.SomeUnchanged(x.first, uint64(x.end-x.first)) {
-		return errInUse
-	}
-	if err := read(); err != nil {
-		return err
-	}
 	*list = append(slices.DeleteFunc(*list, func(z *origin) bool { return z == y }), x)
 	slices.SortFunc(*list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
-	return nil
+}
+
+// earlier is what was noted before for the pages of an origin, if anything was, and whether that
+// stays.
+func (o *origins) earlier(x *origin, fallback bool) (y *origin, stays bool) {
+	if fallback {
+		y = find(o.fallbacks.list, x.first)
+		return y, y != nil && slices.Equal(y.ids, x.ids)
+	}
+	y = o.find(x.first)
+	return y, y != nil && (x.places == nil || y.places != nil)
 }
 
 // check tells why pages can't begin in these files.

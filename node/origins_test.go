@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -22,6 +24,12 @@ import (
 // page 100+i, those behind these are zeros, and the others are in the files. Some are said of no
 // chunk of the table at all.
 func (p *prog) over(page pagetable.Page, count uint64, id byte) {
+	p.Helper()
+	p.ok(p.overCall(page, count, id))
+}
+
+// overCall is the call of over.
+func (p *prog) overCall(page pagetable.Page, count uint64, id byte) attach.Call {
 	p.Helper()
 	var places []byte
 	for i := range count {
@@ -37,7 +45,18 @@ func (p *prog) over(page pagetable.Page, count uint64, id byte) {
 	file := laid(p, int64(count)*4096, func(i uint64) uint64 { return 100 + i })
 	table := p.inMemory(places[:2*chunkPages*attach.PlaceBytes], uint64(len(places)))
 	what := attach.Contents{Files: 1, First: p.give(file), Table: p.give(table), ID: [16]byte{id}}
-	p.ok(attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)})
+	return attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)}
+}
+
+// asOver is what page i holds of memory that begins in a file with page i at i, and over that.
+func asOver(i int) []byte {
+	switch {
+	case i%3 == 2 || i >= 2*chunkPages:
+		return pageOf(uint64(i))
+	case i%3 == 1:
+		return make([]byte, 4096)
+	}
+	return pageOf(uint64(100 + i))
 }
 
 // TestContentsOverFiles: a checkpoint lies over the files of a mapping, one at each node. Pages
@@ -58,17 +77,8 @@ func TestContentsOverFiles(t *testing.T) {
 			}
 		}
 		p[1].ok(p[1].beginsCall(first, pages, what, laid(t, pages/2*4096, same)))
-		want := func(i int) []byte {
-			switch {
-			case i >= 2*chunkPages || i%3 == 2:
-				return pageOf(uint64(i))
-			case i%3 == 1:
-				return make([]byte, 4096)
-			}
-			return pageOf(uint64(100 + i))
-		}
-		p[0].wantPages(first, pages/4, want)
-		p[1].wantPages(first+pages/8, pages/4, func(i int) []byte { return want(pages/8 + i) })
+		p[0].wantPages(first, pages/4, asOver)
+		p[1].wantPages(first+pages/8, pages/4, func(i int) []byte { return asOver(pages/8 + i) })
 		all := func(id, base byte) (words map[uint64]uint64) {
 			t.Helper()
 			words = map[uint64]uint64{}
@@ -96,12 +106,12 @@ func TestContentsOverFiles(t *testing.T) {
 		}
 		delete(words, 2)
 		for i, w := range words {
-			if i%3 == 2 || w != binary.NativeEndian.Uint64(want(int(i))) {
+			if i%3 == 2 || w != binary.NativeEndian.Uint64(asOver(int(i))) {
 				t.Errorf("page %d is saved with %x", i, w)
 			}
 		}
 		p[1].wantLoad(first+2, 0, 77)
-		p[0].wantPages(first+3, pages-3, func(i int) []byte { return want(3 + i) })
+		p[0].wantPages(first+3, pages-3, func(i int) []byte { return asOver(3 + i) })
 		c.quiet()
 	})
 }
@@ -182,4 +192,139 @@ func TestBeginsElsewhereTooLate(t *testing.T) {
 	}
 	p.wantPages(first, pages, asLaid)
 	c.quiet()
+}
+
+// wantPage checks what a page holds, at the reactor that has it.
+func (c *parted) wantPage(p *prog, page pagetable.Page, want []byte) {
+	c.Helper()
+	p.settled(c.touch(p, 0, page, false, func(b []byte) {
+		if !bytes.Equal(b, want) {
+			c.Errorf("page %d holds %x, want %x", page, b[:16], want[:16])
+		}
+	}))
+}
+
+// holds has a reactor of node 0 do nothing, after what it was told before, until it is released.
+func (c *parted) holds(reactor int) (release func()) {
+	released := make(chan struct{})
+	release = sync.OnceFunc(func() { close(released) })
+	c.Cleanup(release)
+	c.members[0].node.partition.all[reactor].news.tell(func() { <-released })
+	return release
+}
+
+// haveTable counts the reactors that have a table of places for an allocation.
+func (c *parted) haveTable(first pagetable.Page) (n int) {
+	c.Helper()
+	for reactor := range c.tables[0] {
+		c.onReactor(0, reactor, func(o *Node) {
+			if x := o.origins.find(first); x != nil && x.places != nil {
+				n++
+			}
+		})
+	}
+	return n
+}
+
+// TestPartedContents: a checkpoint lies over the file of a mapping at all reactors, or, if one of
+// them refuses it, at none. When there is no reason any more it is taken.
+func TestPartedContents(t *testing.T) {
+	const reactors, pages = 3, 3 * stripe
+	for refuses := range reactors {
+		c := startParted(t, 1, reactors, nil)
+		p := c.join(0)
+		first := p.bind("m", pages)
+		p.ok(p.beginsCall(first, pages, attach.Contents{Bytes: pages * 4096}, laid(t, pages*4096, same)))
+		used := c.members[0].node.partition.all[refuses].partition.next(first)
+		c.wantPage(p, used, asLaid(int(used-first)))
+		if r := p.do(p.overCall(first, pages, 9)); r.Status != attach.StatusUnknown || string(r.Payload) != errInUse.Error() {
+			t.Errorf("reactor %d refuses, and the answer is %v %q", refuses, r.Status, r.Payload)
+		}
+		if n := c.haveTable(first); n > 0 {
+			t.Errorf("reactor %d refuses, and %d reactors have the table", refuses, n)
+		}
+		for i := 1; i < pages; i += stripe + 2 { // of all reactors, and zeros in the checkpoint
+			c.wantPage(p, first+pagetable.Page(i), asLaid(i))
+			p.settled(c.touch(p, 0, first+pagetable.Page(i), true, func([]byte) {}))
+		}
+		p.settled(c.touch(p, 0, used, true, func([]byte) {})) // it counts as changed
+		p.over(first, pages, 9)
+		for i := 2; i < pages; i += stripe / 8 {
+			c.wantPage(p, first+pagetable.Page(i), asOver(i))
+		}
+		c.wantPage(p, used, asLaid(int(used-first)))
+	}
+}
+
+// TestPartedContentsMeanwhile: a page comes from the file of a mapping, and the program ends, after
+// a reactor has agreed to a checkpoint that lies over the file, and before another has. All
+// reactors have the checkpoint then. The page counts as changed: if it left memory as one that is
+// in the file, it would come back from the checkpoint.
+func TestPartedContentsMeanwhile(t *testing.T) {
+	const reactors, pages = 3, 3 * stripe
+	c := startPartedAs(t, 1, reactors, func(cfg *Config) { cfg.Ranks = 2 }, nil)
+	p, other := c.join(0), c.join(0)
+	first := share("m", pages, p, other)
+	p.ok(p.beginsCall(first, pages, attach.Contents{Bytes: pages * 4096}, laid(t, pages*4096, same)))
+	release := c.holds(2)
+	p.call(p.overCall(first, pages, 9))
+	p.ok(attach.Call{Op: attach.OpLostRanks}) // the one that leads has read all of it
+	for reactor, n := range c.members[0].node.partition.all[:2] {
+		c.onReactor(0, reactor, func(*Node) {})
+		page := n.partition.next(first + 1)
+		c.wantPage(p, page, asLaid(int(page-first)))
+		c.onReactor(0, reactor, func(n *Node) {
+			if n.drive.exec.snaps.IsUnchanged(page) {
+				t.Errorf("page %d of reactor %d counts as one that is in the checkpoint", page, reactor)
+			}
+		})
+	}
+	p.die()
+	eventually(t, "the program has gone", func() bool { return c.members[0].counter("programs") == 1 })
+	release()
+	for _, reactor := range []int{2, 0} { // it agrees, and the one that leads hears of it
+		c.onReactor(0, reactor, func(*Node) {})
+	}
+	if n := c.haveTable(first); n != reactors {
+		t.Errorf("%d reactors have the table", n)
+	}
+	for i := 2; i < pages; i += stripe / 8 {
+		c.wantPage(other, first+pagetable.Page(i), asOver(i))
+	}
+}
+
+// TestPartedContentsTooLate: a program says of memory where it begins when it has just let go of
+// it, and the memory is free before all reactors have agreed. None of them keeps that for whatever
+// lies there next.
+func TestPartedContentsTooLate(t *testing.T) {
+	const reactors, pages = 2, 3 * stripe
+	c := startParted(t, 1, reactors, nil)
+	p := c.join(0)
+	first := p.bind("m", pages)
+	p.ok(p.beginsCall(first, pages, attach.Contents{Bytes: pages * 4096}, laid(t, pages*4096, same)))
+	lead := func(what string, is func(*Node) bool) {
+		eventually(t, what, func() (yes bool) {
+			c.onReactor(0, 0, func(n *Node) { yes = is(n) })
+			return yes
+		})
+	}
+	call, frees := p.overCall(first, pages, 9), c.holds(1)
+	p.call(unbindCall("m"))
+	lead("the others are to free it", func(n *Node) bool { return len(n.partition.freeing) > 0 })
+	agrees := c.holds(1)
+	_, answer := p.call(call)
+	p.ok(attach.Call{Op: attach.OpLostRanks}) // the one that leads has read both
+	frees()
+	lead("it is free", func(n *Node) bool { return n.origins.find(first) == nil })
+	agrees()
+	if r := p.answer(answer); r.Status != attach.StatusUnknown || string(r.Payload) != errFreed.Error() {
+		t.Errorf("the answer is %v %q", r.Status, r.Payload)
+	}
+	if n := c.haveTable(first); n > 0 {
+		t.Errorf("%d reactors have the table", n)
+	}
+	next := p.bind("next", pages)
+	for i := pagetable.Page(0); i < pages; i += stripe {
+		c.wantPage(p, next+i, make([]byte, 4096))
+	}
 }

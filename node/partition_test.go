@@ -435,3 +435,42 @@ func TestPartedCheckpointFile(t *testing.T) {
 		t.Errorf("a round without a reactor: %v %q", r.Status, r.Payload)
 	}
 }
+
+// TestPartedAnswerToNobody: a program ends while a call of it waits for another reactor. The answer
+// does not go to whatever has the number of its socket by then.
+func TestPartedAnswerToNobody(t *testing.T) {
+	c := startParted(t, 1, 2, nil)
+	p := c.join(0)
+	release := c.holds(1)
+	p.call(attach.Call{Op: attach.OpFallback, Payload: make([]byte, 16)})
+	p.ok(attach.Call{Op: attach.OpLostRanks}) // the one that leads has read both
+	var fd int
+	c.onReactor(0, 0, func(n *Node) { fd = n.programs.byID[protocol.ClientID(p.id)].fd })
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.die()
+	eventually(t, "the number is free, and another socket has it", func() bool {
+		got, err := unix.FcntlInt(uintptr(pair[0]), unix.F_DUPFD_CLOEXEC, fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != fd {
+			unix.Close(got)
+		}
+		return got == fd
+	})
+	defer func() {
+		for _, fd := range []int{pair[0], pair[1], fd} {
+			unix.Close(fd)
+		}
+	}()
+	release()
+	for _, reactor := range []int{1, 0} { // it has answered, and the one that leads does
+		c.onReactor(0, reactor, func(*Node) {})
+	}
+	if n, _, err := unix.Recvfrom(pair[1], make([]byte, 100), unix.MSG_DONTWAIT); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("somebody else is sent %d bytes, %v", n, err)
+	}
+}

@@ -89,6 +89,7 @@ func (p *program) close() {
 	}
 	if p.fd >= 0 {
 		unix.Close(p.fd)
+		p.fd = -1 // other reactors may still answer, and the number may be somebody else's by then
 	}
 	p.line.close()
 	p.stream.Close()

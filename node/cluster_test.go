@@ -273,7 +273,7 @@ func (c *cluster) quiet() {
 			c.Errorf("node %d: %v", i, m.err)
 		}
 		for what, left := range map[string]int{
-			"pages revoked and not sent": len(n.drive.exec.contents.saved), "pages that wait to be installed": len(n.drive.exec.contents.stash), "pages that threads wait for": len(n.meter.waits.away), "pages that are here, and that they wait for": len(n.meter.waits.here),
+			"pages revoked and not sent": len(n.drive.exec.contents.saved), "pages that wait to be installed": len(n.drive.exec.contents.stash), "pages that effects wait for": len(n.drive.loads.byPage), "pages that threads wait for": len(n.meter.waits.away), "pages that are here, and that they wait for": len(n.meter.waits.here),
 			"pages that are prefetched": len(n.fetcher.byPage), "prefetches to go on with": len(n.fetcher.ready),
 			"faults held back":  len(n.intake.parked) + len(n.intake.known) + len(n.intake.held),
 			"threads that wait": len(n.intake.waiters.byPage), "pinned pages": len(n.pins.pages), "timers of pins": len(n.pins.breaks.list), "open calls": len(n.calls.open), "published locks": n.calls.words.Len(), "leases": len(n.drive.leases.list),

@@ -17,7 +17,7 @@ type contents struct {
 	saved map[pagetable.Page]transport.Payload
 	// stash are those that have come, and wait until the page can be installed.
 	stash map[pagetable.Page]transport.Payload
-	// loaded are those of pages in the spill file that are made read-only in this turn.
+	// loaded are those of pages in the spill file that have come in this turn: see loads.
 	loaded  map[pagetable.Page][]byte
 	backups backups
 }

@@ -30,6 +30,7 @@ type driver struct {
 	room    *room
 	origins *origins
 	storage *storage
+	loads   loads
 
 	partition *partition
 	leases    timers            // that end
@@ -85,7 +86,7 @@ func (d *driver) drain() {
 
 // end ends a turn: it does what waits, and what follows from that.
 func (d *driver) end() {
-	d.exec.startLoaded()
+	d.loads.goOn()
 	for d.drain(); d.exec.waiting(); {
 		d.exec.endBatch()
 		d.drain()
@@ -150,6 +151,9 @@ func (d *driver) carryOut(f *protocol.Effect) {
 	if len(d.pins.pages) > 0 && d.pins.delay(page, f) {
 		return
 	}
+	if d.loads.delay(f) {
+		return
+	}
 	switch f.Kind {
 	case protocol.EffectSend:
 		d.exec.send(f)
@@ -204,7 +208,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		d.goes(page, f)
 		x.meter.count.downgrades.Add(1)
 		x.meter.log.leaves(page, f.Kind, f.Heir)
-		x.downgrade(page)
+		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
 		d.revoke(page, f)
 	case protocol.EffectBackup:
@@ -218,6 +222,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		d.origins.drop(page, f.Count)
 		d.storage.drop(page, f.Count)
 		d.room.freed(page, f.Count)
+		d.loads.drop(page, f.Count)
 		x.meter.log.freed(page, f.Count)
 		x.drop(page, f.Count)
 	case protocol.EffectLost:

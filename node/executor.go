@@ -3,8 +3,6 @@ package node
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"slices"
 
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
@@ -172,6 +170,7 @@ func (x *executor) finish(op pagetable.Op, page pagetable.Page) {
 		// The lease starts when the page is here, not when the loop last looked at the clock.
 		x.meter.clock.tick()
 		x.meter.observe(page)
+		delete(x.contents.loaded, page) // it can be stored to, or is another
 	}
 	if x.meter.log.isKept() && (op == pagetable.OpRevoke || op == pagetable.OpDowngrade) {
 		x.left(op, page)
@@ -256,36 +255,6 @@ func (x *executor) perform() {
 	err := x.table.Operate(run, outcomes)
 	for i, out := range outcomes {
 		x.started(run.Op, run.First+pagetable.Page(i), out, err)
-	}
-}
-
-// downgrade makes a page read-only. What follows sends it, mostly, and the reactor must not wait
-// for the disk then: what is in the spill file is read before, once for all to whom it goes. To the
-// engine that is an operation that takes a while.
-func (x *executor) downgrade(page pagetable.Page) {
-	if !backing.InFile(x.store, page) {
-		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
-		return
-	}
-	err := backing.Copy(x.store, page, func(contents []byte, why error) {
-		if why != nil {
-			x.end.breakDown(fmt.Errorf("node: read page %d: %w", page, why))
-			return
-		}
-		x.contents.loaded[page] = slices.Clone(contents)
-	})
-	if err != nil {
-		x.end.breakDown(fmt.Errorf("node: read page %d: %w", page, err))
-	}
-}
-
-// startLoaded goes on with the pages of which the contents have come that downgrade reads.
-func (x *executor) startLoaded() {
-	if len(x.contents.loaded) == 0 {
-		return
-	}
-	for _, page := range slices.Sorted(maps.Keys(x.contents.loaded)) {
-		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	}
 }
 

@@ -329,7 +329,8 @@ func (m *members) belong() {
 
 // readmit lets a successor of a peer come that is lost and left out.
 func (m *members) readmit(peer transport.NodeID) {
-	m.drive.exec.sendPages() // of which some may be for the one that is lost
+	m.drive.loads.readNow() // some pages may be for the one that is lost
+	m.drive.exec.sendPages()
 	delete(m.joins.down, peer)
 	// The connection to its successor does not end.
 	m.expelling = slices.DeleteFunc(m.expelling, func(e expelling) bool { return e.peer == peer })

@@ -302,37 +302,41 @@ func TestCommitOfHungSpill(t *testing.T) {
 	c.quiet()
 }
 
-// TestReadOfHungSpill: the node answers while another one waits for pages in its spill file. That
-// one has room for them: it would read again what it had to drop before its program has seen it,
-// and the reactor waits for the disk where a page in the file is read-only already. Not parallel:
-// all disks hang.
+// TestReadOfHungSpill: the node answers while other ones wait for pages in its spill file, one
+// after the other. For the first of them the pages are made read-only, for the next they are that
+// already. The readers have room for them: they would read again what they had to drop before their
+// programs have seen it. Not parallel: all disks hang.
 func TestReadOfHungSpill(t *testing.T) {
-	const pages = 4 * leastRoom
-	c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, spill: true}, 0, 1)
-	a, b := c.members[0].join(), c.members[1].join()
-	first := share("x", pages, a, b)
+	const pages = 6 * leastRoom
+	c := startTight(t, setup{nodes: 3, pages: pages + HomeStripe, spill: true}, 0, 1, 2)
+	a, b, d := c.members[0].join(), c.members[1].join(), c.members[2].join()
+	first := share("x", pages, a, b, d)
 	a.number(first, pages)
 	if c.members[0].counter("pages_spilled") == 0 {
 		t.Fatal("no page is in the spill file")
 	}
-	c.members[1].node.SetMemory(2 * MinMemoryBytes)
-	eventually(t, "the reader has room", func() bool { return c.members[1].counter("pages_room") == 2*leastRoom })
-	hangs, goOn := hungDisk(t)
-	var reads []chan error
-	var got [64]uint64
-	each := func(i int) pagetable.Page { return first + pagetable.Page(i*pages/len(got)) }
-	for i := range got {
-		reads = append(reads, b.access(each(i), false, func(page []byte) { got[i] = binary.NativeEndian.Uint64(page) }))
+	for _, m := range c.members[1:] {
+		m.node.SetMemory(2 * MinMemoryBytes)
+		eventually(t, "the reader has room", func() bool { return m.counter("pages_room") == 2*leastRoom })
 	}
-	eventually(t, "they are read, or the disk hangs", func() bool {
-		return hangs() || !slices.ContainsFunc(reads, func(read chan error) bool { return len(read) == 0 })
-	})
-	a.sync()
-	goOn()
-	for i, read := range reads {
-		b.settled(read)
-		if want := uint64(each(i)-first) + 1; got[i] != want {
-			t.Errorf("page %d of the run holds %d", want-1, got[i])
+	for _, reader := range []*prog{b, d} {
+		hangs, goOn := hungDisk(t)
+		var reads []chan error
+		var got [64]uint64
+		each := func(i int) pagetable.Page { return first + pagetable.Page(i*pages/len(got)) }
+		for i := range got {
+			reads = append(reads, reader.access(each(i), false, func(page []byte) { got[i] = binary.NativeEndian.Uint64(page) }))
+		}
+		eventually(t, "they are read, or the disk hangs", func() bool {
+			return hangs() || !slices.ContainsFunc(reads, func(read chan error) bool { return len(read) == 0 })
+		})
+		a.sync()
+		goOn()
+		for i, read := range reads {
+			reader.settled(read)
+			if want := uint64(each(i)-first) + 1; got[i] != want {
+				t.Errorf("page %d of the run holds %d", want-1, got[i])
+			}
 		}
 	}
 	c.quiet()

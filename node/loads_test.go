@@ -1,0 +1,97 @@
+package node
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
+	"dsmd/protocol"
+)
+
+// TestWriteAfterReadOfSpilled: one node asks to read pages that their home has in its spill file,
+// and another one asks to write them before the disk has answered. The home tells the reader to
+// give up its copies after it has got them. Else the reader would keep what they held before.
+func TestWriteAfterReadOfSpilled(t *testing.T) {
+	t.Parallel()
+	const pages, some = 6 * leastRoom, 32
+	c := startTight(t, setup{nodes: 3, pages: pages + HomeStripe, spill: true}, 0, 1, 2)
+	a, b, d := c.members[0].join(), c.members[1].join(), c.members[2].join()
+	first := share("x", pages, a, b, d)
+	a.number(first, pages)
+	home, inFile, known := c.members[0].node, []pagetable.Page{}, make(chan struct{})
+	home.news.tell(func() {
+		defer close(known)
+		for p := first; p < first+pages; p++ {
+			if len(inFile) < some && home.drive.engine.Home(protocol.PageObject(uint64(p))) == 0 && backing.InFile(home.drive.exec.store, p) {
+				inFile = append(inFile, p)
+			}
+		}
+	})
+	if <-known; len(inFile) < some {
+		t.Fatalf("%d pages are in the spill file of their home", len(inFile))
+	}
+	for _, p := range inFile { // so the owner has them for reading only
+		d.load(p, 0)
+	}
+	goOn := make(chan struct{})
+	home.news.tell(func() { <-goOn })
+	var accesses []chan error
+	for _, by := range []struct {
+		node int
+		prog *prog
+		do   func([]byte)
+	}{{1, b, func([]byte) {}}, {2, d, func(page []byte) { binary.NativeEndian.PutUint64(page, 7) }}} {
+		before := c.members[by.node].counter("messages_sent")
+		for _, p := range inFile {
+			accesses = append(accesses, by.prog.access(p, by.prog == d, by.do))
+		}
+		eventually(t, "they are asked for", func() bool { return c.members[by.node].counter("messages_sent") >= before+some })
+	}
+	close(goOn)
+	for _, access := range accesses {
+		b.settled(access)
+	}
+	for _, p := range inFile {
+		if got := b.load(p, 0); got != 7 {
+			t.Errorf("page %d holds %d on the node that has read it before", p, got)
+		}
+	}
+	c.quiet()
+}
+
+// TestLoadsEnd: what waits for pages in the spill file is carried out before an epoch begins, and
+// nothing comes of it when the pages are freed first.
+func TestLoadsEnd(t *testing.T) {
+	t.Parallel()
+	c, _, first := startSpilling(t, 2*leastRoom)
+	d, inFile := c.members[0].node.drive, pagetable.Page(0)
+	load := func() { // for a backup
+		if !d.loads.delay(&protocol.Effect{Kind: protocol.EffectBackup, Object: protocol.PageObject(uint64(inFile)), Source: protocol.SourcePage}) {
+			t.Error("the reactor waits for the disk")
+		}
+	}
+	inReactor := func(f func()) {
+		done := make(chan struct{})
+		c.members[0].node.news.tell(func() { f(); close(done) })
+		<-done
+	}
+	inReactor(func() {
+		for inFile = first; !backing.InFile(d.exec.store, inFile); inFile++ {
+		}
+		load()
+		waits := d.loads.delay(&protocol.Effect{Kind: protocol.EffectSend, Message: protocol.EpochMarker{Epoch: 1}.To(1)})
+		if kept := d.exec.contents.backups.pages[inFile]; waits || len(kept) == 0 || binary.NativeEndian.Uint64(kept) != uint64(inFile-first)+1 {
+			t.Errorf("the next epoch waits: %t, and %d bytes have come before it", waits, len(kept))
+		}
+		d.exec.contents.backups.forget(inFile, 1)
+	})
+	inReactor(func() {
+		load()
+		d.loads.drop(inFile, 1)
+	})
+	c.quiet()
+	if n := len(d.exec.contents.backups.pages); n != 0 {
+		t.Errorf("%d backups of a page that was freed", n)
+	}
+}

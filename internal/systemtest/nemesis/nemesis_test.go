@@ -73,13 +73,15 @@ func TestNegligence(t *testing.T) {
 		t.Fatalf("nothing was done to anybody, and %v", c.wrong)
 	}
 	ann := c.hosts[0].programs[0]
-	if _, mend := (isolate{}).strike(c); mend == nil {
-		t.Fatal("there is no host to isolate")
+	// The stopped daemon's kernel answers for it. So it is not lost, and nobody gets on without it,
+	// however long the limit takes on a busy machine.
+	if _, mend := (pauseDaemon{}).strike(c); mend == nil {
+		t.Fatal("there is no daemon to pause")
 	}
 	c.Progress = 2 * time.Second
 	c.calm()
 	if len(c.wrong) == 0 || !strings.Contains(c.wrong[0].Error(), "has got nothing done within 2s") {
-		t.Errorf("that a host is out of reach is noticed as %v", c.wrong)
+		t.Errorf("that nobody gets on is noticed as %v", c.wrong)
 	}
 	c.wrong = nil
 	testcluster.Eventually(t, "goroutines are shown", func() bool {

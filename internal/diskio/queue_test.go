@@ -98,11 +98,15 @@ func filled(t *testing.T, q *Queue, with byte) []byte {
 // readable is whether the queue's descriptor is.
 func readable(t *testing.T, q *Queue) bool {
 	t.Helper()
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(q.FD()), Events: unix.POLLIN}}, 0)
-	if err != nil {
-		t.Fatal(err)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(q.FD()), Events: unix.POLLIN}}, 0)
+		if err == nil {
+			return n > 0
+		}
+		if err != unix.EINTR { // which is no answer: Go's runtime sends signals to its threads
+			t.Fatal(err)
+		}
 	}
-	return n > 0
 }
 
 // eventually waits until something is so.

@@ -539,7 +539,11 @@ func TestFloodIsFair(t *testing.T) {
 			// Written, it is on its way to the other socket; until poll(2) has seen it there it
 			// need not be delivered.
 			fds := []unix.PollFd{{Fd: int32(tr.peers[2].fd), Events: unix.POLLIN}}
-			if _, err := unix.Poll(fds, int(testTimeout.Milliseconds())); err != nil {
+			var err error = unix.EINTR // which is no answer
+			for err == unix.EINTR {
+				_, err = unix.Poll(fds, int(testTimeout.Milliseconds()))
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			const patient = 200 // polls, a small part of the flood

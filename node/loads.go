@@ -37,7 +37,7 @@ func needsContents(f *protocol.Effect) bool {
 	return false
 }
 
-// follows is whether an effect must not overtake others that need the contents of its page.
+// follows is whether an effect that needs no contents must not overtake those of its page that do.
 func follows(f *protocol.Effect) bool {
 	switch f.Kind {
 	case protocol.EffectMakeWritable, protocol.EffectRevoke:
@@ -46,7 +46,7 @@ func follows(f *protocol.Effect) bool {
 		kind := f.Message.Kind
 		return kind == protocol.KindForward || kind == protocol.KindInvalidate || kind == protocol.KindMulticast && f.Source == protocol.SourceNone
 	}
-	return needsContents(f)
+	return false
 }
 
 // delay keeps an effect that must wait for the disk, and returns whether it is one.

@@ -139,7 +139,7 @@ func overlaps() []Micro {
 		for _, procs := range []int{1, 2, 8, 32} {
 			m := Micro{
 				Name: fmt.Sprintf("overlap_%d", procs), Unit: perPage,
-				Floor:   floor.Spec{Path: floor.FetchMany, Samples: passesPerRun, Pages: pagesPerPass, Threads: min(procs, overlapReaders)},
+				Floor:   floor.Spec{Path: floor.FetchMany, Samples: passesPerRun, Pages: pagesPerPass, Threads: procs},
 				Summary: fmt.Sprintf("%d goroutines of rank 1 load from random pages of rank 0 with GOMAXPROCS=%d", overlapReaders, procs),
 				measure: overlap(procs, prefetch),
 			}

@@ -205,6 +205,27 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// pastItsEnd is a context whose end has come, but not yet its timer.
+type pastItsEnd struct{ context.Context }
+
+func (pastItsEnd) Deadline() (time.Time, bool) { return time.Unix(0, 0), true }
+
+// TestDialEndsWithItsContext: until ctx has a cause, the session is made.
+func TestDialEndsWithItsContext(t *testing.T) {
+	s, err := Local(pastItsEnd{t.Context()}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := Local(ended, "", ""); err == nil {
+		t.Error("a session was made after its context had ended")
+	}
+}
+
 // atAddress is a connection of TCP, as far as one can see.
 type atAddress struct{ net.Conn }
 

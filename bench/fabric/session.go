@@ -130,8 +130,13 @@ func Local(ctx context.Context, device, peerDevice string) (*Session, error) {
 
 // Dial makes a session with the end that Serve runs at an address.
 func Dial(ctx context.Context, address, device string) (*Session, error) {
-	dialer := net.Dialer{Timeout: Patience}
-	conn, err := dialer.DialContext(ctx, "tcp", address)
+	// A dialer that knew when ctx ends would give up by its own clock, and ctx, whose cause tells a
+	// limit from a peer that does not answer, might end a moment later.
+	dialing, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+	defer context.AfterFunc(ctx, cancel)()
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(dialing, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("reaching the other end at %s: %w; does `bench fabric --listen` run there?", address, err)
 	}

@@ -2,12 +2,54 @@ package node
 
 import (
 	"encoding/binary"
+	"reflect"
 	"testing"
 
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
 	"dsmd/protocol"
+	"dsmd/protocol/model"
 )
+
+// TestWhatOvertakesLoads: a message overtakes one that waits for the disk only where the protocol
+// does not lean on their order. The model delivers messages in all orders that MustFollow allows,
+// so what is said there is what was explored.
+func TestWhatOvertakesLoads(t *testing.T) {
+	const page = 5
+	all := []protocol.Effect{{Kind: protocol.EffectSend, Message: protocol.Multicast{Contents: protocol.ZeroContents}.To(1, protocol.PageObject(page))}}
+	for kind := protocol.Kind(1); ; kind++ {
+		m := protocol.Message{Kind: kind, To: 1, Object: protocol.PageObject(page)}
+		if m.Body() == nil {
+			break
+		}
+		all = append(all, protocol.Effect{Kind: protocol.EffectSend, Message: m})
+		if reflect.ValueOf(m.Body()).FieldByName("Contents").IsValid() {
+			all = append(all, protocol.Effect{Kind: protocol.EffectSend, Source: protocol.SourcePage, Message: m})
+		}
+	}
+	ordered := map[protocol.Kind]bool{}
+	for _, first := range all {
+		for _, second := range all {
+			d := &driver{exec: &executor{contents: newContents()}}
+			d.loads = loads{drive: d, byPage: map[pagetable.Page]*load{page: {}}}
+			if first.Message.Kind == protocol.KindEpochMarker || !d.loads.delay(&first) {
+				continue // it does not wait
+			}
+			d.loads.byPage[page].effects = nil // which is as good as sent when the page is read
+			d.exec.contents.loaded[page] = []byte{1}
+			waits := d.loads.delay(&second)
+			a, b := model.Flight{Message: first.Message}, model.Flight{Message: second.Message}
+			if must := b.MustFollow(&a); must && !waits && d.loads.byPage[page] != nil {
+				t.Errorf("%v (source %d) overtakes %v (source %d)", b.Message.Kind, second.Source, a.Message.Kind, first.Source)
+			} else if must {
+				ordered[b.Message.Kind] = true
+			}
+		}
+	}
+	if len(ordered) != 4 {
+		t.Errorf("%v must not overtake what waits for the disk", ordered)
+	}
+}
 
 // TestWriteAfterReadOfSpilled: one node asks to read pages that their home has in its spill file,
 // and another one asks to write them before the disk has answered. The home tells the reader to

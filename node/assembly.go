@@ -64,7 +64,7 @@ func (n *Node) build(store *backing.Table) {
 	}
 	out := &outbox{net: n.net, meter: n.meter, end: n.end, log: n.log, survives: n.cfg.Survive}
 	n.drive = &driver{engine: protocol.New(rules(&n.cfg, n.partition, store.Pages())), clock: n.clock, exec: newExecutor(store, out), partition: n.partition}
-	n.drive.loads = loads{drive: n.drive, byPage: map[pagetable.Page]*load{}}
+	n.drive.loads = newLoads(n.drive)
 	q := &quorum{}
 	n.buildMemory(q)
 	n.buildFiles(out)

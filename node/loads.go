@@ -20,6 +20,13 @@ import (
 type loads struct {
 	drive  *driver
 	byPage map[pagetable.Page]*load
+	read   func(pagetable.Page, func(contents []byte, why error)) error // backing.Copy
+}
+
+func newLoads(d *driver) loads {
+	return loads{drive: d, byPage: map[pagetable.Page]*load{}, read: func(page pagetable.Page, over func([]byte, error)) error {
+		return backing.Copy(d.exec.store, page, over)
+	}}
 }
 
 // load is what waits for a page, in order.
@@ -88,7 +95,7 @@ func pageOfEffect(f *protocol.Effect) pagetable.Page {
 func (l *loads) begin(page pagetable.Page) *load {
 	w := &load{}
 	l.byPage[page] = w
-	err := backing.Copy(l.drive.exec.store, page, func(contents []byte, why error) {
+	err := l.read(page, func(contents []byte, why error) {
 		switch {
 		case l.byPage[page] != w: // it was read at once, or is freed
 		case why != nil:

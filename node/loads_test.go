@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"encoding/binary"
 	"reflect"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"dsmd/pagetable/backing"
 	"dsmd/protocol"
 	"dsmd/protocol/model"
+	"dsmd/transport/sim"
 )
 
 // TestWhatOvertakesLoads: a message overtakes one that waits for the disk only where the protocol
@@ -113,12 +115,7 @@ func TestLoadsEnd(t *testing.T) {
 			t.Error("the reactor waits for the disk")
 		}
 	}
-	inReactor := func(f func()) {
-		done := make(chan struct{})
-		c.members[0].node.news.tell(func() { f(); close(done) })
-		<-done
-	}
-	inReactor(func() {
+	c.members[0].inReactor(func() {
 		for inFile = first; !backing.InFile(d.exec.store, inFile); inFile++ {
 		}
 		load()
@@ -128,7 +125,7 @@ func TestLoadsEnd(t *testing.T) {
 		}
 		d.exec.contents.backups.forget(inFile, 1)
 	})
-	inReactor(func() {
+	c.members[0].inReactor(func() {
 		load()
 		d.loads.drop(inFile, 1)
 	})
@@ -136,4 +133,128 @@ func TestLoadsEnd(t *testing.T) {
 	if n := len(d.exec.contents.backups.pages); n != 0 {
 		t.Errorf("%d backups of a page that was freed", n)
 	}
+}
+
+// late are three nodes with little room. The first has a page in its spill file, and a read of that
+// file ends only when the test says so.
+type late struct {
+	*tight
+	progs []*prog
+	page  pagetable.Page      // of the first node: it is the home, too
+	holds uint64              // what is in it
+	over  func([]byte, error) // ends the read
+}
+
+// startLate starts such nodes.
+func startLate(t *testing.T) *late {
+	t.Helper()
+	const pages = 6 * leastRoom
+	s := surviving(3, sim.Options{})
+	s.pages, s.spill = pages+HomeStripe, true
+	c := &late{tight: startTight(t, s, 0, 1, 2)}
+	for _, m := range c.members {
+		c.progs = append(c.progs, m.join())
+	}
+	first := share("x", pages, c.progs...)
+	c.progs[0].number(first, pages)
+	d := c.members[0].node.drive
+	eventually(t, "a page is in the spill file of its home, and nothing is on its way there", func() (found bool) {
+		c.members[0].inReactor(func() {
+			for page := first; page < first+pages && !found; page++ {
+				c.page, c.holds = page, uint64(page-first)+1
+				found = d.engine.Home(protocol.PageObject(uint64(page))) == 0 && backing.InFile(d.exec.store, page)
+			}
+			found = found && backing.Writing(d.exec.store)+d.exec.store.Loading() == 0
+		})
+		return found
+	})
+	return c
+}
+
+// inReactor calls a function on the reactor of a node.
+func (m *member) inReactor(f func()) {
+	done := make(chan struct{})
+	m.node.news.tell(func() { f(); close(done) })
+	<-done
+}
+
+// waits is whether effects of the first node wait for the page.
+func (c *late) waits() (is bool) {
+	c.members[0].inReactor(func() { is = c.members[0].node.drive.loads.byPage[c.page] != nil })
+	return is
+}
+
+// readLate has a node read the page. The first one's read of its spill file does not end.
+func (c *late) readLate(node int, got *uint64) chan error {
+	loads := &c.members[0].node.drive.loads
+	c.members[0].inReactor(func() {
+		loads.read = func(page pagetable.Page, over func([]byte, error)) error {
+			if page != c.page || c.over != nil {
+				return backing.Copy(loads.drive.exec.store, page, over)
+			}
+			c.over = over
+			return nil
+		}
+	})
+	access := c.progs[node].access(c.page, false, func(page []byte) { *got = binary.NativeEndian.Uint64(page) })
+	eventually(c, "it is asked for", c.waits)
+	return access
+}
+
+// end ends the read, with something that the page has never held. Nobody waits for it any more.
+func (c *late) end() {
+	c.members[0].inReactor(func() {
+		c.over(bytes.Repeat([]byte{0xff}, 4096), nil)
+		if c.members[0].node.drive.exec.contents.loaded[c.page] != nil {
+			c.Error("what the disk says late is taken for what the page holds")
+		}
+	})
+}
+
+// wantPage checks what a program loads from the page, and stores one more.
+func (c *late) wantPage(by *prog, want uint64) {
+	by.Helper()
+	by.wantLoad(c.page, 0, want)
+	by.store(c.page, 0, want+1)
+}
+
+// TestViewBeforeLoad: a node begins to leave while another one waits for a page that is read from
+// the spill file. The page is granted before the next epoch begins, and what the disk says later
+// changes nothing.
+func TestViewBeforeLoad(t *testing.T) {
+	t.Parallel()
+	c := startLate(t)
+	leaver := c.members[1]
+	c.progs[1].wantLoad(c.page, 0, c.holds) // so it is for reading only
+	c.progs[1].leave()
+	eventually(t, "the program has left", func() bool { return leaver.counter("programs") == 0 })
+	var got uint64
+	access := c.readLate(2, &got)
+	c.drainNode(leaver)
+	c.inView(2, 0, 2)
+	c.progs[2].settled(access)
+	if c.waits() || got != c.holds {
+		t.Errorf("effects of an epoch that is over wait for the page, or it was granted with %d; want %d", got, c.holds)
+	}
+	c.end()
+	c.wantPage(c.progs[0], c.holds)
+	c.wantPage(c.progs[2], c.holds+1)
+	c.without(1)
+	c.quiet()
+}
+
+// TestLoadForLost: the node is lost for which a page is made read-only that is read from the spill
+// file. The others go on while the disk does not answer that read, and nothing is lost.
+func TestLoadForLost(t *testing.T) {
+	t.Parallel()
+	c := startLate(t)
+	var got uint64
+	c.readLate(1, &got)
+	c.sever(1)
+	c.recovered(1, 0, 2)
+	c.end()
+	c.wantPage(c.progs[2], c.holds)
+	c.wantPage(c.progs[0], c.holds+1)
+	c.without(1)
+	c.quiet()
 }

@@ -637,3 +637,26 @@ func TestContentsOfLies(t *testing.T) {
 	b.wantPage(page+3, pageOf(3))
 	c.quiet()
 }
+
+// TestCheckpointWithoutIndex: there is no room for the index of a checkpoint in the file that a
+// program gives. It is told so, and the next checkpoint is one.
+func TestCheckpointWithoutIndex(t *testing.T) {
+	t.Parallel()
+	const pages = 4
+	c := start(t, setup{nodes: 1})
+	a := c.members[0].join()
+	first := a.bind("x", pages)
+	a.number(first, pages)
+	s := a.save(1, 0, first, pages)
+	s.memo = a.inMemory(attach.AppendOrder(nil, &s.order), uint64(s.order.IndexAt()))
+	s.ok(s.call(false, true))
+	if r := a.do(attach.Call{Op: attach.OpSaved}); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "index") {
+		t.Errorf("it is answered with %v %q", r.Status, r.Payload)
+	}
+	s = a.save(2, 0, first, pages)
+	s.ok(s.call(false, true))
+	if words := s.finish(); len(words) != pages {
+		t.Errorf("then %d of %d pages are saved", len(words), pages)
+	}
+	c.quiet()
+}

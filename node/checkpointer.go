@@ -269,7 +269,7 @@ func (k *checkpointer) write(s *saving) error {
 		s.starved = s.starved || !left
 		return err
 	}
-	if s.report == nil {
+	if s.report == nil && s.err == nil {
 		if err := writeAll(s.orderFile, s.entries, s.order.IndexAt()); err != nil {
 			return fmt.Errorf("write the index of a checkpoint: %w", err)
 		}

@@ -106,6 +106,7 @@ func TestCommandLineMistakes(t *testing.T) {
 		{"run --memory 4096 -- true", `4KiB is not possible: 4MiB to 1024PiB, or auto, or unlimited`},
 		{"run --memory 64MiB --spill /none -- true", "/none: no such file or directory (--spill)"},
 		{"run --memory 64MiB --spill /dev/shm -- true", "is in memory (tmpfs): give one on a disk (--spill)"},
+		{"run --memory unlimited --spill /var/tmp -- true", "--memory unlimited: no page would ever go there"},
 		{"run --grace -1s -- true", "--grace -1s: want a time from 0, such as 10s"},
 		{"run --region 17TiB -- true", `"--region" flag: 17TiB is not possible: 4KiB to 16TiB`},
 		{"run --region 0 -- true", `"--region" flag: 0 is not possible`},

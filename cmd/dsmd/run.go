@@ -102,7 +102,7 @@ func newRun() *cobra.Command {
 			if cfg.Grace < 0 {
 				return usageError(cmd, fmt.Errorf("--grace %v: want a time from 0, such as 10s", cfg.Grace))
 			}
-			if err := cmp.Or(shared.values.CheckReactors(), saves.check(cmd.Flags()), fromHere(&shared.values.Spill)); err != nil {
+			if err := cmp.Or(shared.values.CheckReactors(), shared.values.CheckSpill(), saves.check(cmd.Flags()), fromHere(&shared.values.Spill)); err != nil {
 				return usageError(cmd, err)
 			}
 			attend, err := where.apply(cmd, &cfg)

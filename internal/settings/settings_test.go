@@ -257,6 +257,8 @@ func TestCheck(t *testing.T) {
 		{"--reactors=2 --stages=10", "--reactors 2: a daemon that records the stages of faults (--stages) has one", nil},
 		{"--reactors=3 --memory=8MiB", "needs 4MiB; give --memory 12MiB at least", nil},
 		{"--reactors=3 --memory=12MiB", "", func(v *Values) bool { return v.Reactors == 3 }},
+		{"--memory=unlimited --spill=/scratch", "--spill /scratch with --memory unlimited: no page would ever go there; give a bound (--memory), or leave out --spill", nil},
+		{"--memory=4MiB --spill=/scratch", "", func(v *Values) bool { return v.Spill == "/scratch" }},
 		{"--reactors=1 --survive --stages=10", "", func(v *Values) bool { return v.Survive }},
 		{"--tls-ca=x --tls-key=y", "belong together", nil},
 		{"--tls-ca=x --tls-key=y --tls-cert=z", "", (*Values).TLS},

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -179,7 +180,7 @@ func (v *Values) Check() error {
 	if v.ID >= v.Nodes {
 		return fmt.Errorf("--id %d: ids of %d nodes are 0 to %d", v.ID, v.Nodes, v.Nodes-1)
 	}
-	if err := v.CheckReactors(); err != nil {
+	if err := cmp.Or(v.CheckReactors(), v.CheckSpill()); err != nil {
 		return err
 	}
 	switch {
@@ -258,6 +259,14 @@ func (v *Values) checkJoining() error {
 		if _, _, err := net.SplitHostPort(name); err != nil {
 			v.Join[i] = net.JoinHostPort(strings.Trim(name, "[]"), DefaultGossipPort)
 		}
+	}
+	return nil
+}
+
+// CheckSpill tells that no page would ever go to the spill file.
+func (v *Values) CheckSpill() error {
+	if v.Spill != "" && v.Memory == UnlimitedMemory {
+		return fmt.Errorf("--spill %s with --memory unlimited: no page would ever go there; give a bound (--memory), or leave out --spill", v.Spill)
 	}
 	return nil
 }

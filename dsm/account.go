@@ -240,6 +240,7 @@ func addCounters(r *runstats.Record, before, after map[string]uint64) {
 	since := func(name string) uint64 { return after[name] - min(before[name], after[name]) }
 	r.Read, r.Write, r.Upgrade = since("faults_read"), since("faults_write"), since("faults_upgrade")
 	r.Sent, r.Received = since("bytes_sent"), since("bytes_received")
+	r.SpillWrites, r.SpillReads = since("spill_writes"), since("spill_reads")
 	r.FaultWait = time.Duration(since(attach.OwnWait))
 	for counter := range after {
 		name, is := strings.CutPrefix(counter, attach.WaitIn)

@@ -49,6 +49,11 @@ type Record struct {
 	Received uint64 `json:"bytes_received"`
 	Memory   []Item `json:"memory"` // waits for the pages of allocations
 
+	// SpillWrites is how many pages have gone to the spill file for want of room.
+	SpillWrites uint64 `json:"spill_writes,omitempty"`
+	// SpillReads is how many have come from there, or from mapped files and checkpoints.
+	SpillReads uint64 `json:"spill_reads,omitempty"`
+
 	// Partial: the rank went on after it. The last one of a rank counts.
 	Partial bool `json:"partial,omitempty"`
 

@@ -88,17 +88,25 @@ type cost struct {
 	parts       int
 }
 
-// costs are what all ranks have paid, the most first. What belongs to a node is the same for all of
-// its ranks, but for those that have left earlier.
-func costs(records []Record) []cost {
+// byNode has the record of each node that tells most of what belongs to the node.
+func byNode(records []Record) map[int]*Record {
 	nodes := map[int]*Record{}
-	var all []Item
 	for i := range records {
 		r := &records[i]
-		all = append(append(all, r.Waits...), r.Memory...)
 		if last := nodes[r.Node]; last == nil || last.Wall < r.Wall {
 			nodes[r.Node] = r
 		}
+	}
+	return nodes
+}
+
+// costs are what all ranks have paid, the most first. What belongs to a node is the same for all of
+// its ranks, but for those that have left earlier.
+func costs(records []Record) []cost {
+	nodes := byNode(records)
+	var all []Item
+	for i := range records {
+		all = append(append(all, records[i].Waits...), records[i].Memory...)
 	}
 	large := families(all)
 	sums := map[family]*cost{} // by kind and name
@@ -153,6 +161,7 @@ func costliest(records []Record) []string {
 	if len(list) == 0 || wall <= 0 {
 		return nil
 	}
+	short := shortage(records, list)
 	list = list[:min(len(list), mostCostly)]
 	lines := table(func(row func(cells ...any)) {
 		row("WAITED FOR", "NAME", "SECONDS", "OF ALL", "TIMES", "EACH")
@@ -164,11 +173,37 @@ func costliest(records []Record) []string {
 		if c.Time.Seconds() < worthAdvice*wall.Seconds() {
 			break
 		}
+		if c.Kind == Memory && short != "" {
+			continue // most of these waits are for the disk, and not for other nodes
+		}
 		if text := advice(&c); text != "" {
 			lines = append(lines, fmt.Sprintf("%s %s: %s", c.Kind, c.title(), text))
 		}
 	}
+	if short != "" {
+		lines = append(lines, short)
+	}
 	return append([]string{""}, lines...)
+}
+
+// shortage says that nodes have too little memory, if threads wait for pages that come back from
+// the disk mostly: "" if not. Where no page went there, what comes is from mapped files, or from a
+// checkpoint, and comes once.
+func shortage(records []Record, list []cost) string {
+	var writes, reads, waits uint64
+	for _, r := range byNode(records) {
+		writes, reads = writes+r.SpillWrites, reads+r.SpillReads
+	}
+	for i := range list {
+		if list[i].Kind == Memory {
+			waits += list[i].Count
+		}
+	}
+	if writes == 0 || 2*reads < waits {
+		return ""
+	}
+	return fmt.Sprintf("memory is short: %d pages went to the disk for want of room (--spill), %d came from there, and threads waited %d times for pages: "+
+		"give nodes more memory (--memory), have more nodes, or use less at a time", writes, reads, waits)
 }
 
 // worthAdvice is the part of all time that something takes about which advice is given.

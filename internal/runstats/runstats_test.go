@@ -85,6 +85,30 @@ func TestNodesCountOnce(t *testing.T) {
 	}
 }
 
+// TestReportOfSpilling: where threads wait for pages from the spill file mostly, the report says
+// that memory is short, and does not claim that pages travel. Nor does it claim that memory is
+// short where all comes from mapped files.
+func TestReportOfSpilling(t *testing.T) {
+	const travels = `memory "x": its pages travel`
+	for _, test := range []struct {
+		writes, reads uint64
+		want          string
+	}{
+		{7, 49, travels},
+		{0, 100, travels},
+		{7, 50, "memory is short: 7 pages went to the disk for want of room (--spill), 50 came from there, and threads waited 100 times for pages: " +
+			"give nodes more memory (--memory), have more nodes, or use less at a time"},
+	} {
+		one := Record{Wall: time.Second, SpillWrites: test.writes, SpillReads: test.reads, Memory: []Item{{Kind: Memory, Name: "x", Count: 100, Time: time.Second}}}
+		more := one // of the same node
+		more.Rank, more.Wall = 1, 2*time.Second
+		got := Report([]Record{one, more}, 2)
+		if last := got[len(got)-1]; !strings.HasPrefix(last, test.want) || strings.Contains(strings.Join(got, ""), travels) != (test.want == travels) {
+			t.Errorf("of %d pages to the spill file and %d from there: %q, want %q", test.writes, test.reads, last, test.want)
+		}
+	}
+}
+
 // TestAdvice: what the figures say of each kind.
 func TestAdvice(t *testing.T) {
 	for want, c := range map[string]cost{

@@ -20,6 +20,7 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/internal/certs"
 	"dsmd/internal/launch"
+	"dsmd/internal/runstats"
 	"dsmd/internal/settings"
 )
 
@@ -431,7 +432,9 @@ func printContended(w io.Writer, list []daemonStatus) error {
 	for _, d := range list {
 		var names []string
 		for counter := range d.Counters {
-			if name, ok := strings.CutPrefix(counter, attach.ContendedIn); ok {
+			name, ok := strings.CutPrefix(counter, attach.ContendedIn)
+			x := runstats.Item{Count: d.Counters[attach.WaitsIn+name], Taken: d.Counters[counter]}
+			if ok && x.FalselyShared() {
 				names = append(names, name)
 			}
 		}

@@ -96,6 +96,10 @@ type Item struct {
 	Of uint64 `json:"of,omitempty"`
 }
 
+// FalselyShared reports whether others have taken pages of an allocation often, for all that is
+// waited for. A few are taken of others, too: a node that asks ahead asks for a page too many.
+func (x *Item) FalselyShared() bool { return 4*x.Taken > x.Count }
+
 // Encode returns the record as one line of at most MaxBytes. Of what there is too much the least is
 // put together.
 func (r Record) Encode() []byte {

@@ -221,9 +221,9 @@ func advice(c *cost) string {
 		return "" // they have nothing in common
 	case c.Kind == Lock && c.Of > 0:
 		return "each time one of these locks is taken elsewhere it travels: collect what belongs to each rank first, and combine it at the end"
-	case c.Kind == Memory && 4*c.Taken > c.Count && mean >= longLease:
+	case c.Kind == Memory && c.FalselyShared() && mean >= longLease:
 		return "nodes write to the same of its pages, and keep them for milliseconds in turns, so that each gets on: add up locally first, or give each rank whole pages (pad, or dsm.Isolate)"
-	case c.Kind == Memory && c.Taken > 0 && 4*c.Taken > c.Count:
+	case c.Kind == Memory && c.FalselyShared():
 		return "others write to its pages while they are in use here: give each rank whole pages (pad, or dsm.Isolate), or add up locally first"
 	case c.Kind == Memory:
 		return "its pages travel: divide the work so that each rank stays with its part, or dsm.Prefetch what a rank needs next"

@@ -112,14 +112,9 @@ func serveDashboard(flag, addr string, state func() dashboard.State) (*dashboard
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	l, err := net.Listen("tcp", full)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s %s: %w: choose another port, or :0 for any that is free", flag, addr, err)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%s %s: %w: ports below 1024 are for root: choose another", flag, addr, err)
-	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w: give HOST:PORT with an address of this machine, or :PORT", flag, addr, err)
+	l, err := launch.ListenTCP(full)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, addr, err)
 	}
 	host, _, _ := net.SplitHostPort(full)
 	return dashboard.Serve(l, host, state), nil

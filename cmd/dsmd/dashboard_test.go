@@ -56,6 +56,26 @@ func TestDashboardAddresses(t *testing.T) {
 	}
 }
 
+// TestPortsInUse: whoever listens at a port that is taken says what to do.
+func TestPortsInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().String()
+	for _, args := range [][]string{
+		{"serve", "--peers", taken, "--socket", "@dsmd-test-" + taken},
+		{"serve", "--metrics", taken, "--socket", "@dsmd-test-" + taken},
+		{"run", "-n", "1", "--metrics", taken, "--", "true"},
+	} {
+		status, _, stderr := finish(t, args...)
+		if want := taken + ": bind: address already in use: choose another port"; status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: status %d, %q, want %q", args, status, stderr, want)
+		}
+	}
+}
+
 // TestDashboardOfAFile: a file is shown until the command is ended, and one that is none is an
 // error.
 func TestDashboardOfAFile(t *testing.T) {

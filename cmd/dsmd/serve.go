@@ -297,7 +297,7 @@ func (s *sockets) leave(log *zap.Logger) {
 // listen opens a TCP listener, or takes over the inherited one.
 func listen(fd int, addr string) (net.Listener, error) {
 	if fd < 0 {
-		return net.Listen("tcp", addr)
+		return launch.ListenTCP(addr)
 	}
 	return inherit(fd)
 }

@@ -131,6 +131,21 @@ func LoopbackUnlessSaid(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
+// ListenTCP listens at an address that somebody has chosen, and says what to do if it cannot.
+func ListenTCP(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	var unknown *net.DNSError // a name of a host or of a service
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%w: choose another port, or end what listens there (`ss -ltnp` names it)", err)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%w: ports below 1024 are for root: choose another", err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.As(err, &unknown):
+		return nil, fmt.Errorf("%w: give HOST:PORT with an address of this machine, or :PORT", err)
+	}
+	return l, err
+}
+
 // chooseData is the address for a node's data: the one at which this machine was reached, or its
 // address in a network.
 func chooseData(reached, network string) (string, error) {
@@ -157,7 +172,7 @@ func chooseData(reached, network string) (string, error) {
 }
 
 func listenTCP(addr string) (*os.File, string, error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := ListenTCP(addr)
 	if err != nil {
 		return nil, "", err
 	}

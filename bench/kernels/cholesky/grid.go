@@ -1,7 +1,5 @@
 package cholesky
 
-import "slices"
-
 // leafVolume is the number of grid points at or below which a box is not dissected.
 const leafVolume = 16
 
@@ -17,38 +15,21 @@ func (b box) volume() int {
 // points between them, which separates them; and the halves likewise (nested dissection, George
 // 1973).
 func grid(edge int) *matrix {
-	order := dissect(box{high: [3]int{edge, edge, edge}}, edge, nil)
-	column := make([]int32, len(order)) // of each point
-	for k, point := range order {
-		column[point] = int32(k)
-	}
-	starts, rows := make([]int32, 1, len(order)+1), make([]int32, 0, 3*len(order))
-	for k, point := range order {
-		first := len(rows)
-		for _, other := range nextTo(int(point), edge) {
-			if row := column[other]; int(row) > k {
-				rows = append(rows, row)
-			}
-		}
-		slices.Sort(rows[first:])
+	points := edge * edge * edge
+	starts, rows := make([]int32, 1, points+1), make([]int32, 0, 3*points)
+	for point := range points {
+		rows = append(rows, later(point, edge)...)
 		starts = append(starts, int32(len(rows)))
 	}
-	return newMatrix(starts, rows)
+	return newMatrix(starts, rows).permuted(dissect(box{high: [3]int{edge, edge, edge}}, edge, nil))
 }
 
-// nextTo are the grid points next to a point.
-func nextTo(point, edge int) []int {
-	points := make([]int, 0, 6)
-	stride := 1
-	for range 3 {
-		at := point / stride % edge
-		if at > 0 {
-			points = append(points, point-stride)
+// later are the points next to a point that have larger numbers.
+func later(point, edge int) (points []int32) {
+	for _, stride := range []int{1, edge, edge * edge} {
+		if point/stride%edge < edge-1 {
+			points = append(points, int32(point+stride))
 		}
-		if at < edge-1 {
-			points = append(points, point+stride)
-		}
-		stride *= edge
 	}
 	return points
 }

@@ -80,7 +80,6 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 		forces:   shareForces(t, p.n),
 		sums:     kernel.ShareAlone[sums](t, "water/sums"),
 		sumsLock: t.Mutex("water/sums"),
-		first:    t.First,
 		workers:  make([]*worker, t.Threads),
 	}
 	momenta, err := momenta(p.n)
@@ -94,7 +93,7 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 			r.places[mol].atoms = r.system.lattice(mol)
 			w.derivatives[0][mol-w.lo] = v[mol]
 		}
-		r.workers[t.Index-r.first] = w
+		r.workers[t.Index-t.First] = w
 	})
 }
 
@@ -105,13 +104,12 @@ type run struct {
 	forces   []forces // by thread
 	sums     *sums
 	sumsLock kernel.Mutex
-	first    int
-	workers  []*worker // of this process, from number first on
+	workers  []*worker // of this process
 }
 
 // Compute lets every thread go through the whole simulation.
 func (r *run) Compute(t *kernel.Thread) {
-	w := r.workers[t.Index-r.first]
+	w := r.workers[t.Index-t.First]
 	w.Thread = t
 	w.simulate()
 }

@@ -135,46 +135,28 @@ func (s *Session) tcpMethods(o Options) []*method {
 
 // rowsOf summarises the runs of a fabric's methods.
 func rowsOf(fabric string, methods []*method) []Fetch {
+	sums := make([]Point, len(methods[0].samples))
+	for run := range sums {
+		page, message := methods[0].samples[run], methods[1].samples[run]
+		sums[run] = Point{P50: page.P50 + message.P50, P99: page.P99 + message.P99}
+	}
 	var all []Fetch
-	add := func(name string, p50, p99, ratios []float64) {
+	add := func(name string, samples []Point) {
+		var p50, p99, ratios []float64
+		for run, p := range samples {
+			p50, p99, ratios = append(p50, p.P50), append(p99, p.P99), append(ratios, p.P50/sums[run].P50)
+		}
 		f := Fetch{Fabric: fabric, Name: name, P50: table.Median(p50), P99: table.Median(p99), Low: slices.Min(p50), High: slices.Max(p50), Runs: len(p50)}
 		if len(all) > 2 { // the first two, and their sum
 			f.Ratio, f.Least = table.Median(ratios), f.Low/(all[0].Low+all[1].Low)
 		}
 		all = append(all, f)
 	}
-	sums := make([]Point, len(methods[0].samples))
-	for run := range sums {
-		page, message := methods[0].samples[run], methods[1].samples[run]
-		sums[run] = Point{P50: page.P50 + message.P50, P99: page.P99 + message.P99}
-	}
 	for i, m := range methods {
-		add(m.name, p50s(m.samples), p99s(m.samples), ratios(m.samples, sums))
+		add(m.name, m.samples)
 		if i == 1 {
-			add(sumName, p50s(sums), p99s(sums), nil)
+			add(sumName, sums)
 		}
-	}
-	return all
-}
-
-func p50s(points []Point) (all []float64) {
-	for _, p := range points {
-		all = append(all, p.P50)
-	}
-	return all
-}
-
-func p99s(points []Point) (all []float64) {
-	for _, p := range points {
-		all = append(all, p.P99)
-	}
-	return all
-}
-
-// ratios are those of the runs.
-func ratios(points, sums []Point) (all []float64) {
-	for run, p := range points {
-		all = append(all, p.P50/sums[run].P50)
 	}
 	return all
 }

@@ -80,21 +80,18 @@ func (c *counts) received(m *protocol.Message) {
 }
 
 // onPages is how many messages were about pages.
-func (c *counts) onPages() int {
-	n := 0
-	for k := protocol.KindRequest; k < protocol.KindOffer; k++ {
-		n += c.messages[k]
-	}
-	return n
-}
+func (c *counts) onPages() int { return sum(c.messages[protocol.KindRequest:protocol.KindOffer]) }
 
 // onBarriers is how many messages were about barriers.
 func (c *counts) onBarriers() int {
-	n := 0
-	for k := protocol.KindBarrierArrive; k <= protocol.KindBarrierBroadcastAck; k++ {
-		n += c.messages[k]
+	return sum(c.messages[protocol.KindBarrierArrive : protocol.KindBarrierBroadcastAck+1])
+}
+
+func sum[T int | time.Duration](all []T) (total T) {
+	for _, x := range all {
+		total += x
 	}
-	return n
+	return total
 }
 
 // latency is a percentile of how long threads waited for something, in µs; 0 if nobody waited.
@@ -114,14 +111,11 @@ func (c *counts) latency(kind model.RetireKind, percent int) float64 {
 
 // imbalance is the greatest of some amounts over their mean; 0 if all are 0. 1 is an even load.
 func imbalance[T int | time.Duration](all []T) float64 {
-	var sum T
-	for _, x := range all {
-		sum += x
-	}
-	if sum == 0 {
+	total := sum(all)
+	if total == 0 {
 		return 0
 	}
-	return float64(slices.Max(all)) * float64(len(all)) / float64(sum)
+	return float64(slices.Max(all)) * float64(len(all)) / float64(total)
 }
 
 func inMicros(t time.Duration) float64 { return float64(t) / float64(time.Microsecond) }

@@ -153,13 +153,9 @@ func AddLine(p *plot.Plot, name string, points plotter.XYs, l draw.LineStyle, g 
 
 // visible are the points of a curve that its panel has a place for.
 func visible(p Panel, c Curve) plotter.XYs {
-	var points plotter.XYs
-	for _, point := range c.Points {
-		if point.X > 0 && (p.Linear || point.Y > 0) {
-			points = append(points, point)
-		}
-	}
-	return points
+	return slices.DeleteFunc(slices.Clone(c.Points), func(at plotter.XY) bool {
+		return !(at.X > 0 && (p.Linear || at.Y > 0))
+	})
 }
 
 // curveNames lists the names of all curves once.

@@ -3,6 +3,7 @@ package fabric
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dsmd/bench/chart"
@@ -24,13 +25,7 @@ func (r Result) tables() []table.Table {
 }
 
 func (r Result) of(section Section) []Point {
-	var some []Point
-	for _, p := range r.Points {
-		if p.Section == section {
-			some = append(some, p)
-		}
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(r.Points), func(p Point) bool { return p.Section != section })
 }
 
 // name is the row of a point.

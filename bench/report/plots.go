@@ -353,12 +353,7 @@ func dots(some []row, kernels []string, shown column, least float64) (*plot.Plot
 
 // height is where a kernel's line of dots is, the first on top.
 func height(kernels []string, kernel string) float64 {
-	for i, k := range kernels {
-		if k == kernel {
-			return float64(len(kernels) - 1 - i)
-		}
-	}
-	return 0
+	return float64(len(kernels) - 1 - slices.Index(kernels, kernel))
 }
 
 // amount writes a power of ten with the prefixes of the SI.

@@ -80,11 +80,5 @@ func distinct[K comparable](all []row, key func(row) K) []K {
 
 // where picks the rows that ok accepts.
 func where(all []row, ok func(row) bool) []row {
-	var some []row
-	for _, r := range all {
-		if ok(r) {
-			some = append(some, r)
-		}
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(all), func(r row) bool { return !ok(r) })
 }

@@ -130,15 +130,7 @@ func isUsers(c stack.Call) bool {
 
 // printBucket prints a stack, and whose it is.
 func printBucket(w io.Writer, b *stack.Bucket, calls []stack.Call, list []rankStacks) {
-	ranks := map[int]bool{}
-	var which []int
-	for _, i := range b.IDs {
-		if !ranks[i] {
-			ranks[i] = true
-			which = append(which, i)
-		}
-	}
-	slices.Sort(which)
+	which := slices.Compact(slices.Sorted(slices.Values(b.IDs)))
 	state := b.State
 	if s := b.SleepString(); s != "" {
 		state += ", " + s

@@ -157,13 +157,7 @@ func listeningSockets(table string) (sockets []string) {
 	slices.SortFunc(sockets, func(a, b string) int {
 		jobA, _, _ := strings.Cut(strings.TrimPrefix(a, launch.SocketPrefix), "-")
 		jobB, _, _ := strings.Cut(strings.TrimPrefix(b, launch.SocketPrefix), "-")
-		if jobA != jobB {
-			return strings.Compare(jobA, jobB)
-		}
-		if len(a) != len(b) {
-			return len(a) - len(b)
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(strings.Compare(jobA, jobB), len(a)-len(b), strings.Compare(a, b))
 	})
 	return slices.Compact(sockets)
 }

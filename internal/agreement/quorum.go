@@ -52,13 +52,7 @@ func (v view) has(p process) bool { return contains(v.members, p.node) && v.proc
 
 // among are those of some processes that come as one of these nodes, or, if not, as none of them.
 func among(all []process, nodes []NodeID, as bool) []process {
-	var out []process
-	for _, p := range all {
-		if contains(nodes, p.node) == as {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(p process) bool { return contains(nodes, p.node) != as })
 }
 
 func searchProcess(sorted []process, n NodeID) (at int, found bool) {
@@ -102,13 +96,7 @@ func insert(sorted []NodeID, n NodeID) []NodeID {
 
 // without returns the members of view that are not in left.
 func without(view, left []NodeID) []NodeID {
-	var rest []NodeID
-	for _, n := range view {
-		if !contains(left, n) {
-			rest = append(rest, n)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(slices.Clone(view), func(n NodeID) bool { return contains(left, n) })
 }
 
 // isSubset reports whether all of part are in view.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,12 +53,8 @@ type kinds [5]float64
 var kindOrder = [len(kinds{})]runstats.Kind{runstats.Memory, runstats.Lock, runstats.Barrier, runstats.Reduction, runstats.Prefetch}
 
 func indexOf(k runstats.Kind) (int, bool) {
-	for i, x := range kindOrder {
-		if x == k {
-			return i, true
-		}
-	}
-	return 0, false
+	i := slices.Index(kindOrder[:], k)
+	return max(i, 0), i >= 0
 }
 
 // groups divide numbers from 0 on into at most maxGroups groups of neighbours.

@@ -362,15 +362,10 @@ func (l *local) explained(e exit) exit {
 }
 
 // all returns the processes of some roles.
-func (l *local) all(roles ...role) (list []*process) {
+func (l *local) all(roles ...role) []*process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.processes {
-		if slices.Contains(roles, p.id.Role) {
-			list = append(list, p)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(l.processes), func(p *process) bool { return !slices.Contains(roles, p.id.Role) })
 }
 
 func (l *local) signal(id childID, sig syscall.Signal) {

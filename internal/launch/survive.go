@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -99,12 +100,7 @@ func (s *supervisor) sum() {
 	if n := s.unborn(); n > 0 && s.interrupted != 0 {
 		s.notice("%v: %d of %d ranks were not started", s.interrupted, n, s.plan.ranks)
 	}
-	var lost []*child
-	for _, c := range s.children {
-		if c.Role == program && c.lost {
-			lost = append(lost, c)
-		}
-	}
+	lost := slices.DeleteFunc(slices.Clone(s.children), func(c *child) bool { return c.Role != program || !c.lost })
 	if len(lost) > 0 && !s.failed {
 		s.notice("%d of %d ranks have succeeded, without %s: exit status %d",
 			s.children.remaining(program, func(c *child) bool { return c.succeeded }), s.plan.ranks, names(lost), s.outcome())

@@ -107,12 +107,9 @@ func (d *DeviceInfo) UsablePort() (PortInfo, GID, bool) {
 		if p.State != PortActive {
 			continue
 		}
-		var found []GID
-		for _, g := range p.GIDs {
-			if p.Link != LinkEthernet || g.Addr.Is4In6() || !g.Addr.IsLinkLocalUnicast() {
-				found = append(found, g)
-			}
-		}
+		found := slices.DeleteFunc(slices.Clone(p.GIDs), func(g GID) bool {
+			return p.Link == LinkEthernet && !g.Addr.Is4In6() && g.Addr.IsLinkLocalUnicast()
+		})
 		if len(found) > 0 {
 			return p, slices.MinFunc(found, func(a, b GID) int { return gidRank(a) - gidRank(b) }), true
 		}

@@ -205,10 +205,8 @@ const fewElements = 4
 
 // meet reports whether two lists in order have something in common.
 func meet(a, b []uint64) bool {
-	for _, x := range a {
-		if _, found := slices.BinarySearch(b, x); found {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a, func(x uint64) bool {
+		_, found := slices.BinarySearch(b, x)
+		return found
+	})
 }

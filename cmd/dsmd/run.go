@@ -126,7 +126,7 @@ func newRun() *cobra.Command {
 	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it; 0 kills it at once")
 	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, as an object, or in DIR, a file for each rank")
 	flags.BoolVar(&cfg.FailOnEarlyExit, "fail-on-early-exit", false, "end the job when a rank has ended, also with status 0, and others wait for it at a barrier or in a reduction")
-	flags.Var(&cfg.Bind, "bind", "whether each node has processors of its own, which its machine's are divided into")
+	flags.Var(settings.Choice((*string)(&cfg.Bind), strings.Join(launch.Bindings, "|"), launch.Bindings), "bind", "whether each node has processors of its own, which its machine's are divided into")
 	registerInsight(flags, &cfg.Insight)
 	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")
 	where.register(flags)

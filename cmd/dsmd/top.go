@@ -19,6 +19,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/certs"
+	"dsmd/internal/settings"
 	"dsmd/internal/top"
 )
 
@@ -70,7 +71,7 @@ named, and the others are shown.`,
 	cmd.Flags().StringVar(&f.socket, "socket", "", "the daemon's socket, a path or an abstract name (@NAME)")
 	cmd.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "how often to ask")
 	cmd.Flags().BoolVar(&f.once, "once", false, "print what one interval brings, as text, and end")
-	cmd.Flags().Var(&f.order, "sort", "by what programs and waits are sorted")
+	cmd.Flags().Var(settings.Choice((*string)(&f.order), strings.Join(top.Orders, "|"), top.Orders), "sort", "by what programs and waits are sorted")
 	return cmd
 }
 

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Binding is whether the nodes of one machine have processors of their own. It is the value of a
-// flag.
+// Binding is whether the nodes of one machine have processors of their own.
 type Binding string
 
 // The bindings.
@@ -19,23 +18,8 @@ const (
 	ToCores Binding = "core"
 )
 
-// String implements pflag.Value.
-func (b *Binding) String() string { return string(*b) }
-
-// Type implements pflag.Value.
-func (b *Binding) Type() string { return string(ToCores) + "|" + string(Unbound) }
-
-// Words are what shells complete the value to.
-func (b *Binding) Words() []string { return []string{string(ToCores), string(Unbound)} }
-
-// Set implements pflag.Value.
-func (b *Binding) Set(word string) error {
-	if word != string(ToCores) && word != string(Unbound) {
-		return fmt.Errorf("%s or %s is wanted", ToCores, Unbound)
-	}
-	*b = Binding(word)
-	return nil
-}
+// Bindings are the names of all.
+var Bindings = []string{string(ToCores), string(Unbound)}
 
 // divideProcessors divides the processors that this process may use among so many nodes:
 // neighbouring ones to each, as equally as can be.

@@ -51,9 +51,9 @@ type oneOf struct {
 // Words are all that the value can be, for shells to complete.
 func (o oneOf) Words() []string { return o.names }
 
-// choice is one of some names.
-func choice(to *string, names []string) pflag.Value {
-	return oneOf{text(to, "NAME", func(s string) error {
+// Choice is a value that is one of some names. placeholder stands for it in --help.
+func Choice(to *string, placeholder string, names []string) pflag.Value {
+	return oneOf{text(to, placeholder, func(s string) error {
 		if !slices.Contains(names, s) {
 			return fmt.Errorf("%q is not possible; available are %s", s, strings.Join(names, ", "))
 		}

@@ -77,7 +77,7 @@ func (m *model) key(key string) tea.Cmd {
 	case "p", "space":
 		m.paused = !m.paused
 	case "s":
-		m.choice.Order = orders[(slices.Index(orders, m.choice.Order)+1)%len(orders)]
+		m.choice.Order = Order(Orders[(slices.Index(Orders, string(m.choice.Order))+1)%len(Orders)])
 	case "j":
 		m.choice.Job = nextJob(m.choice.Job, m.rates.Jobs())
 	case "n":

@@ -28,29 +28,10 @@ const (
 	ByRank       Order = "rank"
 )
 
-var orders = []Order{ByWaits, ByPages, ByLocks, ByBarriers, ByReductions, ByCommits, ByComputing, ByRank}
-
-// String and Set make an Order a flag.
-func (o *Order) String() string { return string(*o) }
-
-// Set implements pflag.Value.
-func (o *Order) Set(text string) error {
-	if !slices.Contains(orders, Order(text)) {
-		return fmt.Errorf("%q is no order; %s are possible", text, strings.Join(o.Words(), ", "))
-	}
-	*o = Order(text)
-	return nil
-}
-
-// Type implements pflag.Value.
-func (o *Order) Type() string { return strings.Join(o.Words(), "|") }
-
-// Words are the orders.
-func (o *Order) Words() (words []string) {
-	for _, x := range orders {
-		words = append(words, string(x))
-	}
-	return words
+// Orders are the names of all orders.
+var Orders = []string{
+	string(ByWaits), string(ByPages), string(ByLocks), string(ByBarriers),
+	string(ByReductions), string(ByCommits), string(ByComputing), string(ByRank),
 }
 
 // kindFirst is the kind of waits that an order puts first, if it does.

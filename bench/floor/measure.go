@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 
 	"dsmd/internal/netio"
@@ -134,21 +135,13 @@ type process struct {
 	err    error
 }
 
+// add starts a process of the group.
 func (g *group) add(r role, inherited ...*os.File) (*process, error) {
-	p, err := startProcess(r, g.spec, inherited...)
-	if err != nil {
-		return nil, err
-	}
-	g.members = append(g.members, p)
-	return p, nil
-}
-
-func startProcess(r role, spec Spec, inherited ...*os.File) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this executable: %w", err)
 	}
-	specText, err := json.Marshal(spec)
+	specText, err := json.Marshal(g.spec)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the specification: %w", err)
 	}
@@ -167,6 +160,7 @@ func startProcess(r role, spec Spec, inherited ...*os.File) (*process, error) {
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
+	g.members = append(g.members, p)
 	return p, nil
 }
 
@@ -319,12 +313,8 @@ func Load(ctx context.Context) (stop func(), err error) {
 		<-done
 		return nil, fmt.Errorf("starting the load: %w", err)
 	}
-	var stopped bool
-	return func() {
-		if !stopped {
-			stopped = true
-			close(release)
-			<-done
-		}
-	}, nil
+	return sync.OnceFunc(func() {
+		close(release)
+		<-done
+	}), nil
 }

@@ -123,11 +123,16 @@ func DrawLegend(c draw.Canvas, marks []Mark) {
 
 // DrawTitle writes a line at the top of c and returns what is left below it.
 func DrawTitle(c draw.Canvas, title string) draw.Canvas {
-	var s text.Style
-	Style(&s, TitleSize)
-	s.Handler, s.XAlign, s.YAlign = plot.DefaultTextHandler, text.XLeft, text.YTop
-	c.FillText(s, vg.Point{X: c.Min.X, Y: c.Max.Y}, title)
+	fillTop(c, TitleSize, text.XLeft, c.Min.X, title)
 	return draw.Crop(c, 0, 0, 0, -2*TitleSize)
+}
+
+// fillTop writes a line at the top of c, aligned to x.
+func fillTop(c draw.Canvas, size vg.Length, align text.XAlignment, x vg.Length, line string) {
+	var s text.Style
+	Style(&s, size)
+	s.Handler, s.XAlign, s.YAlign = plot.DefaultTextHandler, align, text.YTop
+	c.FillText(s, vg.Point{X: x, Y: c.Max.Y}, line)
 }
 
 // A Drawing fills a canvas of its size.

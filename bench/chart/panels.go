@@ -84,7 +84,8 @@ func drawPanels(c draw.Canvas, title string, panels []Panel) error {
 	c = draw.Crop(c, 0, 0, 0, -panelGap)
 	for i, p := range plots {
 		cell := tiles.At(c, i, 0)
-		drawPanelTitle(cell, panels[i].heading())
+		// A plot's own title would be at a height that depends on its letters.
+		fillTop(cell, LabelSize, text.XCenter, (cell.Min.X+cell.Max.X)/2, panels[i].heading())
 		p.Draw(draw.Crop(cell, 0, 0, 0, -2*LabelSize))
 	}
 	return nil
@@ -96,15 +97,6 @@ func (p Panel) heading() string {
 		return p.Title + p.Y
 	}
 	return p.Title + ", " + p.Y
-}
-
-// drawPanelTitle writes a panel's title in the middle of the top of c. A plot's own title would be
-// at a height that depends on its letters.
-func drawPanelTitle(c draw.Canvas, title string) {
-	var s text.Style
-	Style(&s, LabelSize)
-	s.Handler, s.XAlign, s.YAlign = plot.DefaultTextHandler, text.XCenter, text.YTop
-	c.FillText(s, vg.Point{X: (c.Min.X + c.Max.X) / 2, Y: c.Max.Y}, title)
 }
 
 // drawPanel makes one plot, and the marks of its curves.

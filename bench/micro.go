@@ -84,28 +84,25 @@ func measureAll(ctx context.Context, o *microOptions, w workplace) ([]micro.Line
 	if err != nil {
 		return nil, err
 	}
-	c, err := crew.Start(options)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	if _, err := c.Collect(ctx); err != nil { // All have joined.
-		return nil, err
-	}
-	lines := make([]micro.Line, 0, len(o.micros))
-	for i, m := range o.micros {
-		step := func(run int) { w.view.show(m.Name, i*o.runs+run, len(o.micros)*o.runs) }
-		samples, err := measureInTurns(ctx, c, m, o.runs, step)
-		if err != nil {
+	return withCrew(ctx, options, func(ctx context.Context, c *crew.Crew) ([]micro.Line, error) {
+		if _, err := c.Collect(ctx); err != nil { // All have joined.
 			return nil, err
 		}
-		line, err := micro.Summarise(m, o.nodes, samples)
-		if err != nil {
-			return nil, err
+		lines := make([]micro.Line, 0, len(o.micros))
+		for i, m := range o.micros {
+			step := func(run int) { w.view.show(m.Name, i*o.runs+run, len(o.micros)*o.runs) }
+			samples, err := measureInTurns(ctx, c, m, o.runs, step)
+			if err != nil {
+				return nil, err
+			}
+			line, err := micro.Summarise(m, o.nodes, samples)
+			if err != nil {
+				return nil, err
+			}
+			lines = append(lines, line)
 		}
-		lines = append(lines, line)
-	}
-	return lines, c.Finish(ctx)
+		return lines, nil
+	})
 }
 
 // measureInTurns measures floor, ours, floor, ours, and so on.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dsmd/bench/crew"
 	"dsmd/bench/kernel"
 	"dsmd/bench/report"
 )
@@ -198,16 +197,8 @@ func onCluster(ctx context.Context, o *runOptions, w workplace) (kernel.Result, 
 	}
 	w.view.show("starting the cluster", 0, 0)
 	options.OnProgress = w.view.show
-	c, err := crew.Start(options)
+	outcomes, err := withCrew(ctx, options, collect[outcome])
 	if err != nil {
-		return kernel.Result{}, nil, err
-	}
-	defer c.Close()
-	outcomes, err := collect[outcome](ctx, c)
-	if err != nil {
-		return kernel.Result{}, nil, err
-	}
-	if err := c.Finish(ctx); err != nil {
 		return kernel.Result{}, nil, err
 	}
 	output, err := readWords(outputPath)

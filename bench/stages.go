@@ -48,12 +48,11 @@ says how long each stage takes. Noting costs some 2 % of the time.`,
 			if o.runs < 1 || o.runs > stagesMaxRuns {
 				return fmt.Errorf("--runs %d: use 1 to %d", o.runs, stagesMaxRuns)
 			}
+			o.predict = off // as in micro
 			if err := o.check(micro.MinNodes); err != nil {
 				return err
 			}
-			ctx, cancel := bounded(cmd.Context(), o.timeout)
-			defer cancel()
-			return runStages(ctx, &o, cmd.OutOrStdout())
+			return o.measured(cmd, o.measure)
 		},
 	}
 	o.nodes = micro.MinNodes
@@ -70,28 +69,30 @@ type stagesOptions struct {
 	out  string
 }
 
-func runStages(ctx context.Context, o *stagesOptions, stdout io.Writer) error {
-	o.predict = off // as in micro
-	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
-		options, err := o.crew(w, workerMicro)
-		if err != nil {
-			return err
-		}
-		logs, err := freeAddresses(o.nodes)
-		if err != nil {
-			return err
-		}
-		options.Flags = append(options.Flags, "--stages", strconv.Itoa(keptStages))
-		for _, addr := range logs {
-			options.Flags = append(options.Flags, "--metrics", addr)
-		}
-		result, err := takeApart(ctx, o, options, logs, w.view)
-		if err != nil {
-			return err
-		}
-		w.view.clear()
-		return publishReport(stdout, o.out, o.json, result)
+// measure measures in a workplace. What was measured is published, and goes to the folder of --out.
+func (o *stagesOptions) measure(ctx context.Context, w workplace) (string, any, error) {
+	options, err := o.crew(w, workerMicro)
+	if err != nil {
+		return "", nil, err
+	}
+	logs, err := freeAddresses(o.nodes)
+	if err != nil {
+		return "", nil, err
+	}
+	options.Flags = append(options.Flags, "--stages", strconv.Itoa(keptStages))
+	for _, addr := range logs {
+		options.Flags = append(options.Flags, "--metrics", addr)
+	}
+	result, err := withCrew(ctx, options, func(ctx context.Context, c *crew.Crew) (*stages.Result, error) {
+		return takeApart(ctx, c, o.runs, logs, w.view)
 	})
+	if err == nil && o.out != "" {
+		err = result.WriteTo(o.out)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return result.Text(), result, nil
 }
 
 // freeAddresses are addresses of this machine at which nobody listens now. Their ports are drawn by
@@ -115,12 +116,7 @@ func freeAddresses(count int) (addresses []string, err error) {
 
 // takeApart measures on one cluster, one microbenchmark after the other. logs are where the daemons
 // tell what they have noted.
-func takeApart(ctx context.Context, o *stagesOptions, options crew.Options, logs []string, view *display) (*stages.Result, error) {
-	c, err := crew.Start(options)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
+func takeApart(ctx context.Context, c *crew.Crew, runs int, logs []string, view *display) (*stages.Result, error) {
 	if _, err := c.Collect(ctx); err != nil { // All have joined.
 		return nil, err
 	}
@@ -131,8 +127,8 @@ func takeApart(ctx context.Context, o *stagesOptions, options crew.Options, logs
 	var result stages.Result
 	for i, m := range micros {
 		var accesses []stages.Access
-		for run := range o.runs {
-			view.show(m.Name, i*o.runs+run, len(micros)*o.runs)
+		for run := range runs {
+			view.show(m.Name, i*runs+run, len(micros)*runs)
 			some, err := accessesOf(ctx, c, micro.Request{Name: m.Name, Run: run, Starts: true})
 			if err != nil {
 				return nil, err
@@ -152,7 +148,7 @@ func takeApart(ctx context.Context, o *stagesOptions, options crew.Options, logs
 		}
 		result.Operations = append(result.Operations, operation)
 	}
-	return &result, c.Finish(ctx)
+	return &result, nil
 }
 
 // accessesOf lets all ranks do one run and returns when rank 1 accessed what.

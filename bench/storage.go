@@ -121,16 +121,7 @@ func storageReplies[T any](ctx context.Context, o *storageOptions, w workplace, 
 	if err != nil {
 		return nil, err
 	}
-	c, err := crew.Start(options)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	replies, err := collect[T](ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return replies, c.Finish(ctx)
+	return withCrew(ctx, options, collect[T])
 }
 
 // storageWorker is one rank of it.

@@ -57,6 +57,19 @@ func (o *clusterOptions) measured(cmd *cobra.Command, work func(context.Context,
 	})
 }
 
+// withCrew starts ranks, has work done with them, and waits until they have ended.
+func withCrew[R any](ctx context.Context, options crew.Options, work func(context.Context, *crew.Crew) (R, error)) (result R, err error) {
+	c, err := crew.Start(options)
+	if err != nil {
+		return result, err
+	}
+	defer c.Close()
+	if result, err = work(ctx, c); err == nil {
+		err = c.Finish(ctx)
+	}
+	return result, err
+}
+
 // collect waits for a reply of each rank.
 func collect[T any](ctx context.Context, c *crew.Crew) ([]T, error) {
 	texts, err := c.Collect(ctx)

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"slices"
 
 	"dsmd/protocol/model"
@@ -33,9 +32,7 @@ type FaultPoint struct {
 func (r *Result) faultSteps() []step {
 	var steps []step
 	for _, p := range Patterns() {
-		for _, n := range r.Options.clusters() {
-			steps = append(steps, step{fmt.Sprintf("%s, %d nodes", p, n), func() error { return r.faults(p, n) }})
-		}
+		steps = append(steps, r.Options.steps(string(p), func(nodes int) error { return r.faults(p, nodes) })...)
 	}
 	return steps
 }

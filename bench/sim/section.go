@@ -118,13 +118,12 @@ func (o *Options) Validate() error {
 // are.
 func (o *Options) random() *rand.Rand { return rand.New(rand.NewPCG(o.Seed, 0x5ca1e)) }
 
-// clusters are the numbers of nodes to simulate.
-func (o *Options) clusters() []int {
-	var all []int
+// steps are experiments of one kind, one for each number of nodes to simulate.
+func (o *Options) steps(what string, do func(nodes int) error) (steps []step) {
 	for n := 2; n <= o.MaxNodes; n *= 2 {
-		all = append(all, n)
+		steps = append(steps, step{fmt.Sprintf("%s, %d nodes", what, n), func() error { return do(n) }})
 	}
-	return all
+	return steps
 }
 
 // Result is what was simulated.

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -61,10 +60,10 @@ func (r *Result) barrierSteps() []step {
 		{OpBarrier, 0, false, false}, {OpReduction, reductionBytes, false, false}, {OpSum, reductionBytes, true, false},
 		{OpFlatBarrier, 0, false, true}, {OpFlatReduction, reductionBytes, false, true},
 	} {
-		for _, n := range r.Options.clusters() {
-			e := &experiment{programs: make([]model.Program, n), pages: uint64(n), contribution: x.contribution, folded: x.folded, flat: x.flat}
-			steps = append(steps, step{fmt.Sprintf("%s, %d nodes", x.operation, n), func() error { return r.barriers(x.operation, e) }})
-		}
+		steps = append(steps, r.Options.steps(x.operation, func(nodes int) error {
+			e := &experiment{programs: make([]model.Program, nodes), pages: uint64(nodes), contribution: x.contribution, folded: x.folded, flat: x.flat}
+			return r.barriers(x.operation, e)
+		})...)
 	}
 	return steps
 }
@@ -89,23 +88,12 @@ func (r *Result) barriers(operation string, e *experiment) error {
 }
 
 func (r *Result) lockSteps() []step {
-	var steps []step
-	for _, n := range r.Options.clusters() {
-		steps = append(steps, step{fmt.Sprintf("free lock, %d nodes", n), func() error { return r.locks(OpFreeLock, 1, lockSpacing, n) }})
-	}
-	for _, n := range r.Options.clusters() {
-		steps = append(steps, step{fmt.Sprintf("contended lock, %d nodes", n), func() error { return r.locks(OpContendedLock, lockTurns, 0, n) }})
-	}
-	return steps
+	return slices.Concat(
+		r.Options.steps(OpFreeLock, func(nodes int) error { return r.locks(OpFreeLock, 1, lockSpacing, nodes) }),
+		r.Options.steps(OpContendedLock, func(nodes int) error { return r.locks(OpContendedLock, lockTurns, 0, nodes) }))
 }
 
-func (r *Result) nameSteps() []step {
-	var steps []step
-	for _, n := range r.Options.clusters() {
-		steps = append(steps, step{fmt.Sprintf("allocation, %d nodes", n), func() error { return r.allocation(n) }})
-	}
-	return steps
-}
+func (r *Result) nameSteps() []step { return r.Options.steps(OpAllocation, r.allocation) }
 
 func (r *Result) allocation(nodes int) error {
 	e := &experiment{programs: make([]model.Program, nodes), pages: uint64(nodes)}

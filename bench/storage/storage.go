@@ -1,13 +1,12 @@
 package storage
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -176,49 +175,36 @@ func move(ctx context.Context, name string, bytes int, write bool) error {
 		return &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	defer unix.Close(fd)
-	offsets, failures := make(chan int64), make(chan error, inFlight)
-	var moving sync.WaitGroup
-	for range inFlight {
-		moving.Go(func() { failures <- pieces(fd, offsets, write) })
+	transfer := unix.Pread
+	if write {
+		transfer = unix.Pwrite
 	}
-	for at := 0; at < bytes && ctx.Err() == nil; at += piece {
-		offsets <- int64(at)
-	}
-	close(offsets)
-	moving.Wait()
+	var movers []func(int) (uint64, error)
 	for range inFlight {
-		if failed := <-failures; failed != nil {
-			err = fmt.Errorf("the floor in %s: %w", name, failed)
+		buf, words, err := buffer(piece)
+		if err != nil {
+			return err
 		}
+		defer unix.Munmap(buf)
+		for i := range words {
+			words[i] = uint64(i + 1)
+		}
+		movers = append(movers, func(part int) (uint64, error) {
+			if ctx.Err() != nil {
+				return 0, ctx.Err()
+			}
+			_, err := transfer(fd, buf, int64(part)*piece)
+			return 0, err
+		})
 	}
-	if err == nil {
-		err = context.Cause(ctx)
-	}
+	_, err = together((bytes+piece-1)/piece, nil, movers)
 	if err == nil && write {
 		err = unix.Fdatasync(fd)
 	}
-	return err
-}
-
-// pieces moves pieces of a file until there are none.
-func pieces(fd int, offsets <-chan int64, write bool) (err error) {
-	buf, err := unix.Mmap(-1, 0, piece, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	for i := 0; i < len(buf); i += 8 {
-		binary.NativeEndian.PutUint64(buf[i:], uint64(i+1))
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), fmt.Errorf("the floor in %s: %w", name, err))
 	}
-	for at := range offsets {
-		switch {
-		case err != nil: // the others go on
-		case write:
-			_, err = unix.Pwrite(fd, buf, at)
-		default:
-			_, err = unix.Pread(fd, buf, at)
-		}
-	}
-	if buf != nil {
-		unix.Munmap(buf)
-	}
-	return err
+	return nil
 }
 
 // A Run is what was measured in one run: the slowest rank counts.

@@ -68,4 +68,12 @@ func agree(got, want any, tolerance float64) bool {
 	return ok && (math.Abs(g-w) <= tolerance*math.Abs(w) || digits(g) == digits(w))
 }
 
+// Within is an error for a figure that is no number, or farther from 0 than most.
+func Within(what string, figure any, most float64) error {
+	if x, is := figure.(float64); is && math.Abs(x) <= most {
+		return nil
+	}
+	return fmt.Errorf("%s is %v, and at most %v is allowed", what, figure, most)
+}
+
 func digits(x float64) string { return strconv.FormatFloat(x, 'g', 15, 64) }

@@ -12,6 +12,7 @@ package ep
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 
@@ -53,10 +54,7 @@ func (p problem) batches() int { return 1 << (p.m - batchBits) }
 
 // Verify compares bit for bit with the sequential version, and with NAS's sums.
 func (p problem) Verify(sequential, got kernel.Result) error {
-	if err := kernel.SameBits(sequential, got); err != nil {
-		return err
-	}
-	return nas.Check(p.m, got.Figures, tolerance)
+	return errors.Join(kernel.SameBits(sequential, got), nas.Check(p.m, got.Figures, tolerance))
 }
 
 // Prepare fills in nothing.

@@ -23,8 +23,6 @@ package fft
 import (
 	_ "embed"
 	"errors"
-	"fmt"
-	"math"
 
 	"dsmd/bench/facts"
 	"dsmd/bench/kernel"
@@ -79,15 +77,9 @@ func (p problem) edge() int { return 1 << (p.m / 2) }
 // Verify compares bit for bit with the sequential version, and with the original's figures.
 // Whatever the size, the inverse transform must lead back to the input.
 func (p problem) Verify(sequential, got kernel.Result) error {
-	if err := kernel.SameBits(sequential, got); err != nil {
-		return err
-	}
-	difference, ok := got.Figures["checksum_difference"].(float64)
-	if !ok || !(math.Abs(difference) < maxCheckSumDifference) {
-		return fmt.Errorf("the checksums of the input and of the inverse of its transform differ by %v, the original allows %v",
-			got.Figures["checksum_difference"], maxCheckSumDifference)
-	}
-	return splash3.Check(p.m, got.Figures, tolerance)
+	return errors.Join(kernel.SameBits(sequential, got),
+		facts.Within("the difference of the input's checksum and the inverse transform's", got.Figures["checksum_difference"], maxCheckSumDifference),
+		splash3.Check(p.m, got.Figures, tolerance))
 }
 
 // Prepare allocates two matrices, and has each thread make its own rows, so that pages start where

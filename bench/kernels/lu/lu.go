@@ -26,7 +26,7 @@ package lu
 
 import (
 	_ "embed"
-	"fmt"
+	"errors"
 
 	"dsmd/bench/facts"
 	"dsmd/bench/kernel"
@@ -73,15 +73,9 @@ type problem struct {
 // Verify compares bit for bit with the sequential version, and with the original's figures. At any
 // size the factors must solve a system of equations as precisely as the original asks.
 func (p problem) Verify(sequential, got kernel.Result) error {
-	if err := kernel.SameBits(sequential, got); err != nil {
-		return err
-	}
-	difference, ok := got.Figures["max_diff"].(float64)
-	if !ok || !(difference < maxDifference) {
-		return fmt.Errorf("solving a system whose solution is all ones gives values that are off by %v, the original allows %v",
-			got.Figures["max_diff"], maxDifference)
-	}
-	return splash3.Check(p.n, got.Figures, 0)
+	return errors.Join(kernel.SameBits(sequential, got),
+		facts.Within("the error of the solution of a system of equations", got.Figures["max_diff"], maxDifference),
+		splash3.Check(p.n, got.Figures, 0))
 }
 
 // Prepare has each thread make its part of the input, divided so that no page has two writers yet.

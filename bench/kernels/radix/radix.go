@@ -22,6 +22,7 @@ package radix
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 
 	"dsmd/bench/facts"
@@ -65,10 +66,7 @@ func (p problem) Verify(sequential, got kernel.Result) error {
 			return fmt.Errorf("key %d, which is %d, comes before key %d, which is %d", i-1, got.Output.At(i-1), i, got.Output.At(i))
 		}
 	}
-	if err := kernel.SameBits(sequential, got); err != nil {
-		return err
-	}
-	return splash3.Check(p.n, got.Figures, 0)
+	return errors.Join(kernel.SameBits(sequential, got), splash3.Check(p.n, got.Figures, 0))
 }
 
 // Prepare has each thread make its own keys and touch what it will write, so that pages start where

@@ -132,14 +132,19 @@ func (f *formation) advance() {
 	}
 	f.withdraw()
 	f.round++
-	f.mine = &proposal{table: table, missing: map[string]bool{}}
-	for _, n := range table.Nodes {
-		if n.name != f.self.name() {
-			f.mine.missing[n.name] = true
-		}
-	}
+	f.mine = &proposal{table: table, missing: f.others(table)}
 	f.propose()
 	f.commitIfAccepted()
+}
+
+// others are the names of a table's other nodes.
+func (f *formation) others(t *Table) map[string]bool {
+	names := map[string]bool{}
+	for _, n := range t.Nodes {
+		names[n.name] = true
+	}
+	delete(names, f.self.name())
+	return names
 }
 
 func (f *formation) propose() {
@@ -165,12 +170,7 @@ func (f *formation) commitIfAccepted() {
 		return
 	}
 	f.table = f.mine.table
-	f.unheard = map[string]bool{}
-	for _, n := range f.table.Nodes {
-		if n.name != f.self.name() {
-			f.unheard[n.name] = true
-		}
-	}
+	f.unheard = f.others(f.table)
 	f.announce()
 }
 

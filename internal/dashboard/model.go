@@ -92,10 +92,7 @@ func New(job Job) *Model {
 
 // Add takes a piece that has come at a time. A log that cannot be read counts as nothing.
 func (m *Model) Add(p runstats.Piece, at time.Time) {
-	var b faultlog.Batch
-	if len(p.Log) > 0 {
-		b, _ = faultlog.Decode(p.Log)
-	}
+	b, _ := faultlog.Decode(p.Log)
 	m.AddLog(p, b, at)
 }
 

@@ -232,7 +232,7 @@ func (r *reader) departure() (d Departure) {
 }
 
 // Decode reads what Append or Ring.Append wrote. The batch shares nothing with b. Errors wrap
-// ErrMalformed.
+// ErrMalformed, and come with a batch that has nothing.
 func Decode(b []byte) (Batch, error) {
 	if len(b) < headerBytes || len(b) > MaxBytes {
 		return Batch{}, fmt.Errorf("%w: a batch of %d bytes; %d to %d are possible", ErrMalformed, len(b), headerBytes, MaxBytes)

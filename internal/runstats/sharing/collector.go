@@ -73,13 +73,7 @@ func NewCollector() *Collector {
 
 // Add takes a piece. Those of one rank have to come in order. A log that is none is left out.
 func (c *Collector) Add(p runstats.Piece) {
-	log := faultlog.Batch{}
-	if len(p.Log) > 0 {
-		var err error
-		if log, err = faultlog.Decode(p.Log); err != nil {
-			log = faultlog.Batch{}
-		}
-	}
+	log, _ := faultlog.Decode(p.Log)
 	c.add(&p, &log)
 }
 

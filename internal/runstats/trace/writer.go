@@ -103,15 +103,8 @@ func (w *Writer) flush() {
 
 // Add writes what is in a piece, which came now. An error of the file is told by Close.
 func (w *Writer) Add(p *runstats.Piece, now time.Time) {
-	var log faultlog.Batch
-	if len(p.Log) > 0 {
-		var err error
-		if log, err = faultlog.Decode(p.Log); err != nil {
-			w.bad++
-			return
-		}
-	}
-	if p.Rank < 0 || p.Node < 0 || p.Rank >= maxNode || p.Node >= maxNode {
+	log, err := faultlog.Decode(p.Log)
+	if err != nil && len(p.Log) > 0 || p.Rank < 0 || p.Node < 0 || p.Rank >= maxNode || p.Node >= maxNode {
 		w.bad++
 		return
 	}

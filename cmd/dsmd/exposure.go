@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"dsmd/internal/certs"
+	"dsmd/internal/launch"
 	"dsmd/internal/settings"
 	"dsmd/transport"
 )
@@ -28,11 +29,7 @@ func exposed(what string, addr net.Addr, remedy string) error {
 }
 
 // onlyHere reports whether an address can be reached from this machine alone.
-func onlyHere(addr net.Addr) bool {
-	host, _, err := net.SplitHostPort(addr.String())
-	ip := net.ParseIP(host)
-	return err == nil && ip != nil && ip.IsLoopback()
-}
+func onlyHere(addr net.Addr) bool { return launch.OnLoopback(addr.String()) }
 
 // secrets are certificates, or a secret that all nodes share. With them this node proves to others
 // that it is one of them. With --insecure there may be neither.

@@ -274,7 +274,7 @@ func playDaemon(args []string) int {
 		if _, err := certs.Load(keys[0], keys[1], keys[2]); err != nil {
 			panic(err)
 		}
-	} else if !onLoopback(addresses[0]) {
+	} else if !OnLoopback(addresses[0]) {
 		panic("other machines reach a daemon without keys")
 	} else if _, err := certs.LoadSecret(*secret); err != nil {
 		panic(err)

@@ -2,7 +2,7 @@ package launch
 
 import (
 	"fmt"
-	"net"
+	"net/netip"
 	"slices"
 
 	"dsmd/internal/certs"
@@ -21,7 +21,7 @@ const keyValidity = certs.NodeValidity
 func (cfg *Config) protect(p *plan, peers []string) (flags []string, keys [][]secretFile, err error) {
 	loopbacks := 0
 	for _, addr := range peers {
-		if onLoopback(addr) {
+		if OnLoopback(addr) {
 			loopbacks++
 		}
 	}
@@ -63,12 +63,8 @@ func jobKeys(cluster string, nodes int) ([][]secretFile, error) {
 	return keys, nil
 }
 
-// onLoopback reports whether an address can only be reached from its own machine.
-func onLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+// OnLoopback reports whether an address, with a port, can only be reached from its own machine.
+func OnLoopback(addr string) bool {
+	at, err := netip.ParseAddrPort(addr)
+	return err == nil && at.Addr().IsLoopback()
 }

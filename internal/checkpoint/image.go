@@ -158,18 +158,13 @@ func (m *Manifest) CheckFiles() error {
 
 // eachPart uses all parts. The error is a *DamageError that names those that could not be used.
 func (m *Manifest) eachPart(use func(i int) error) error {
-	damage := &DamageError{Manifest: m.Path()}
-	damaged := map[string]bool{}
+	found := make([]DamageError, len(m.Parts))
 	for i, p := range m.Parts {
 		if err := use(i); err != nil {
-			damage.add(Damage{File: p.File, What: err.Error(), cause: err})
-			damaged[p.File] = true
+			found[i].add(Damage{File: p.File, What: err.Error(), cause: err})
 		}
 	}
-	if damage.Total > 0 {
-		return m.explain(damage, damaged)
-	}
-	return nil
+	return m.explain(found)
 }
 
 // mergePart adds what the index of a part says.
@@ -230,9 +225,19 @@ func (g *Image) number(m *Manifest) {
 	}
 }
 
-// explain adds to damage which older checkpoint could be tried, without the damaged files.
-func (m *Manifest) explain(damage *DamageError, files map[string]bool) error {
+// explain makes one error of what was found in each part, nil if that is nothing. It says which
+// older checkpoint could be tried, without the damaged parts.
+func (m *Manifest) explain(found []DamageError) error {
+	damage := &DamageError{Manifest: m.Path()}
+	damaged := map[string]bool{}
+	for i, p := range m.Parts {
+		damage.addAll(&found[i])
+		damaged[p.File] = found[i].Total > 0
+	}
+	if damage.Total == 0 {
+		return nil
+	}
 	s := &Store{dir: m.dir}
-	damage.Older = s.older(m.Sequence, files)
+	damage.Older = s.older(m.Sequence, damaged)
 	return damage
 }

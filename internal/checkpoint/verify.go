@@ -46,18 +46,7 @@ func (m *Manifest) Verify(progress func(done, total uint64)) error {
 		})
 	}
 	working.Wait()
-	damage := &DamageError{Manifest: m.Path()}
-	damaged := map[string]bool{}
-	for i := range found {
-		damage.addAll(&found[i])
-		if found[i].Total > 0 {
-			damaged[m.Parts[i].File] = true
-		}
-	}
-	if damage.Total > 0 {
-		return m.explain(damage, damaged)
-	}
-	return nil
+	return m.explain(found)
 }
 
 // verifier reads the pages of a checkpoint.

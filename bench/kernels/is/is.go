@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"dsmd/bench/facts"
 	"dsmd/bench/kernel"
@@ -238,7 +239,7 @@ func (r *run) Result() kernel.Result {
 // sorts reports whether keys that are moved to their ranks are sorted; equal keys take neighbouring
 // places. ranks is not changed.
 func sorts(ranks, keys []int32) bool {
-	next := append([]int32(nil), ranks...)
+	next := slices.Clone(ranks)
 	sorted := make([]int32, len(keys))
 	taken := make([]bool, len(keys))
 	for _, key := range keys {
@@ -249,10 +250,5 @@ func sorts(ranks, keys []int32) bool {
 		}
 		sorted[at], taken[at] = key, true
 	}
-	for i := 1; i < len(sorted); i++ {
-		if sorted[i-1] > sorted[i] {
-			return false
-		}
-	}
-	return true
+	return slices.IsSorted(sorted)
 }

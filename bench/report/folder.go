@@ -84,12 +84,15 @@ func (f *Folder) Finished(c Case, build string) (Outcome, bool, error) {
 
 // Keep stores the outcome of a case in place of an earlier one. Whatever happens meanwhile, the
 // file is the whole new one or the whole old one.
-func (f *Folder) Keep(o Outcome) error {
-	text, err := json.MarshalIndent(o, "", "  ")
+func (f *Folder) Keep(o Outcome) error { return encode(f.file(o.Case), o) }
+
+// encode writes a file of JSON.
+func encode(path string, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding the result of %v: %w", o.Case, err)
+		return fmt.Errorf("encoding %s: %w", path, err)
 	}
-	return replace(f.file(o.Case), append(text, '\n'))
+	return replace(path, append(text, '\n'))
 }
 
 // Discard removes the outcome of a case, if there is one.

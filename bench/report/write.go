@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"path/filepath"
@@ -44,11 +43,7 @@ var pageTemplate = template.Must(template.New(pageName).Parse(pageText))
 // Write makes the report from the outcomes of all cases of a sweep, of which there must be at least
 // one.
 func (f *Folder) Write(origin table.Origin, outcomes []Outcome) error {
-	text, err := json.MarshalIndent(outcomes, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the results: %w", err)
-	}
-	if err := replace(filepath.Join(f.path, allName), append(text, '\n')); err != nil {
+	if err := encode(filepath.Join(f.path, allName), outcomes); err != nil {
 		return err
 	}
 	p := newPage(origin, outcomes)
@@ -89,15 +84,10 @@ func (f *Folder) draw(d chart.Drawing) error {
 
 func newPage(origin table.Origin, outcomes []Outcome) page {
 	p := page{Origin: origin, Tables: tables(rows(outcomes))}
-	first, last := outcomes[0].Began, outcomes[0].Began
+	began := func(a, b Outcome) int { return a.Began.Compare(b.Began) }
+	first, last := slices.MinFunc(outcomes, began).Began, slices.MaxFunc(outcomes, began).Began
 	low, high, failed := outcomes[0].Load, outcomes[0].Load, 0
 	for _, o := range outcomes {
-		if o.Began.Before(first) {
-			first = o.Began
-		}
-		if o.Began.After(last) {
-			last = o.Began
-		}
 		low, high = min(low, o.Load), max(high, o.Load)
 		if o.Failure != "" {
 			failed++

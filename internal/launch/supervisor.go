@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"dsmd/internal/runstats/sharing"
 )
 
 // echoTime is how soon after a signal the same one again means nothing: timeout(1) sends its signal
@@ -79,7 +81,8 @@ func newSupervisor(cfg Config, p *plan) (*supervisor, error) {
 		s.reports.taker(cfg.Pieces)
 	}
 	if cfg.Sharing {
-		s.reports.followSharing()
+		s.reports.sharing = sharing.NewCollector()
+		s.reports.taker(s.reports.sharing.Add)
 	}
 	s.kill.Stop()
 	s.trial.verdict.Stop()
@@ -106,7 +109,9 @@ func (s *supervisor) close() {
 	if lines := s.reports.trace.end(); len(lines) > 0 {
 		s.notice("%s", strings.Join(lines, "\n"))
 	}
-	s.saySharing()
+	if s.started && s.reports.sharing != nil {
+		s.notice("%s", strings.Join(s.reports.sharing.Result().Text(), "\n"))
+	}
 	s.notices.close()
 	soon(func() { s.stdout.end(); s.stderr.end() })
 }

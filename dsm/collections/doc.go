@@ -14,8 +14,8 @@
 //   - Queue: items from those who put them to those who take them, which travel by the page.
 //
 // All of them are made by every rank that uses them, under the same name, and may be used by any
-// number of goroutines. Names that begin with a value's name and a slash are its own, of memory and
-// of locks.
+// number of goroutines. Names that begin with a value's name and a slash are its own, of memory,
+// locks and reductions.
 //
 // # Loss
 //

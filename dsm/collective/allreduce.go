@@ -39,7 +39,7 @@ func allReduce[T any](ctx context.Context, among dsm.Group, name string, v []T, 
 		of     uint64 // dsm.TypeHash of the values; 0: they can't be shared
 	}
 	of, unshareable := dsm.TypeHash[T]()
-	all, err := dsm.AllGather(ctx, among, name, slice{len(v), of})
+	all, err := dsm.AllGather(ctx, among, prefix+name, slice{len(v), of})
 	if err = cmp.Or(unshareable, err); err != nil {
 		return nil, err
 	}

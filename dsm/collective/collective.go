@@ -9,6 +9,10 @@ import (
 	"dsmd/dsm"
 )
 
+// prefix begins the names of reductions and of memory that calls use. So a name is free for
+// everything else.
+const prefix = "collective/"
+
 // Broadcast returns the slice v of the rank with index root to all ranks, each a copy of its own.
 // What others give as v does not matter. T must be shareable, as for dsm.Alloc.
 //
@@ -157,7 +161,7 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 	}
 	mine := head{root: own.root, length: len(own.slice), of: of}
 	copy(mine.few[:], bytesOf(own.slice))
-	heads, err := dsm.AllGather(ctx, among, name, mine)
+	heads, err := dsm.AllGather(ctx, among, prefix+name, mine)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +183,7 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 	case longest <= dsm.MaxReduceBytes && longest*len(heads) <= someBytes:
 		padded := make([]byte, longest)
 		copy(padded, bytesOf(own.slice))
-		all, err := dsm.AllGatherBytes(ctx, among, name, padded)
+		all, err := dsm.AllGatherBytes(ctx, among, prefix+name, padded)
 		if err != nil {
 			return nil, err
 		}
@@ -224,7 +228,7 @@ func manyOf[T any](ctx context.Context, m meeting, own []T, wanted func(from int
 	c, index := dsm.Member(m.among)
 	// Survivors have memory of their own: with fewer of them it has another name. So has each job,
 	// as it meets by itself: the name does not begin with dsm.Everywhere.
-	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("collective/%s/%d", m.name, m.among.Size()), total, dsm.Unsaved())
+	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("%s%s/%d", prefix, m.name, m.among.Size()), total, dsm.Unsaved())
 	part := func(from int) []T { return memory[ends[from]-m.heads[from].length : ends[from]] }
 	if failed == nil {
 		failed = dsm.Guard(func() { copy(part(index), own) })
@@ -259,7 +263,7 @@ func fetch[T any](ctx context.Context, c *dsm.Cluster, part []T) (copied []T, er
 
 // meet waits for all. If any rank has failed before, it returns an error to all of them.
 func meet(ctx context.Context, among dsm.Group, name string, failed error) error {
-	any, err := dsm.Reduce(ctx, among, name, failed != nil, func(a, b bool) bool { return a || b })
+	any, err := dsm.Reduce(ctx, among, prefix+name, failed != nil, func(a, b bool) bool { return a || b })
 	switch {
 	case err != nil:
 		return err

@@ -273,6 +273,21 @@ func TestMisuse(t *testing.T) {
 	})
 }
 
+// TestReductionOfThatName: slices of all lengths are exchanged while another goroutine waits in a
+// reduction of the same name.
+func TestReductionOfThatName(t *testing.T) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		kittest.Apart(t, ctx, c, "x", func() (err error) {
+			for _, n := range []int{1, 100, 40000} {
+				_, gather := collective.AllGather(ctx, c, "x", make([]int, n))
+				_, reduce := collective.AllReduce(ctx, c, "x", make([]int, n), dsm.Sum)
+				err = errors.Join(err, gather, reduce)
+			}
+			return err
+		})
+	})
+}
+
 // TestLoss: who waits for a node that is lost is told, also by the next call, and those that are
 // left go on under the same name.
 func TestLoss(t *testing.T) {

@@ -10,8 +10,9 @@
 // dsm.MaxReduceBytes of a rank take a second meeting, in which every rank sends as many bytes as
 // the rank that brings most, if that is at most 16 KiB in all. More takes three meetings, and
 // between them the values are in shared memory: each rank puts its own there, and fetches those
-// that it wants at once. Then only what is asked for travels. The name of that memory begins
-// with "collective/" and the call's name, and checkpoints leave it out (dsm.Unsaved).
+// that it wants at once. Then only what is asked for travels. Checkpoints leave that memory out
+// (dsm.Unsaved). The names of the memory and of the meetings, which are reductions, begin with
+// "collective/" and the call's name.
 //
 // When a call fails on one rank, it fails on all; the exceptions are a context that ends, after
 // which the others wait for that rank until theirs end, and a call that the others have not begun.

@@ -9,8 +9,8 @@
 // *dsm.Cluster, or the *dsm.Survivors. A rank has one handle of each; a second call that makes it
 // waits until the first one was freed. Methods may be called by any number of goroutines, and what
 // was stored before one that lets others go on is seen by those. Each belongs to its job, whatever
-// its name. The names of its memory, locks and barriers begin with "dsync/", its own and its kind:
-// so a Cond and a Semaphore may have the same name.
+// its name. The names of its memory, locks, barriers and reductions begin with "dsync/", its own
+// and its kind: so a Cond and a Semaphore may have the same name.
 //
 // # What travels
 //

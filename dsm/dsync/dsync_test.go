@@ -45,7 +45,8 @@ func check(t *testing.T, what string, err, want error) {
 func TestAll(t *testing.T) {
 	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		for _, test := range []func(*testing.T, context.Context, *dsm.Cluster){
-			testPermits, testOrder, testMisuse, testWaitGroup, testZero, testCond, testSignal, testRelock, testErrGroup, testRefusedGroup, testIdle,
+			testPermits, testOrder, testMisuse, testWaitGroup, testZero, testCond, testSignal, testRelock, testErrGroup, testRefusedGroup,
+			testReductionOfThatName, testIdle,
 		} {
 			test(t, ctx, c)
 			kittest.Barrier(t, ctx, c)

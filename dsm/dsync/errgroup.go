@@ -103,7 +103,7 @@ func (g *ErrGroup) open(ctx context.Context) error {
 	meeting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(comingTime, cancel) })()
-	any, err := dsm.Reduce(meeting, g.among, g.name, failed != nil, func(a, b bool) bool { return a || b })
+	any, err := dsm.Reduce(meeting, g.among, g.meeting(), failed != nil, func(a, b bool) bool { return a || b })
 	switch {
 	case failed != nil:
 		return failed
@@ -138,9 +138,12 @@ func (g *ErrGroup) alloc(ctx context.Context) (err error) {
 	return nil
 }
 
+// meeting is the name of the reduction by which ranks meet.
+func (g *ErrGroup) meeting() string { return fmt.Sprintf("dsync/%s/errgroup", g.name) }
+
 // meet waits for all ranks.
 func (g *ErrGroup) meet(ctx context.Context) error {
-	_, err := dsm.AllGather(ctx, g.among, g.name, struct{}{})
+	_, err := dsm.AllGather(ctx, g.among, g.meeting(), struct{}{})
 	return err
 }
 

@@ -101,6 +101,18 @@ func testRefusedGroup(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	check(t, "Wait", g.Wait(ctx), nil)
 }
 
+// testReductionOfThatName: a group is made and ends while another goroutine waits in a reduction of
+// its name.
+func testReductionOfThatName(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.Apart(t, ctx, c, "group", func() error {
+		g, _, err := dsync.NewErrGroup(ctx, c, "group")
+		if err != nil {
+			return err
+		}
+		return g.Wait(ctx)
+	})
+}
+
 // testIdle: who waits does nothing meanwhile, and one rank alone sends nothing.
 func testIdle(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	g := newWaitGroup(t, ctx, c, "idle")

@@ -145,7 +145,7 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	var ranks []outcome[T]
 	meet := func(own outcome[T]) {
 		defer dsm.Waiting(t.c, t.told)()
-		ranks, err = dsm.AllGather(l.ctx, t.among, t.name, own)
+		ranks, err = dsm.AllGather(l.ctx, t.among, t.prefix, own)
 	}
 	lo, hi := t.block(n)
 	defer l.show(n)()

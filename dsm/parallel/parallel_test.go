@@ -384,6 +384,19 @@ func TestSameName(t *testing.T) {
 	})
 }
 
+// TestReductionOfThatName: a team is made, and runs a loop and a task, while another goroutine
+// waits in a reduction of the team's name.
+func TestReductionOfThatName(t *testing.T) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		kittest.Apart(t, ctx, c, "team", func() error {
+			team := newTeam(t, ctx, c)
+			return errors.Join(
+				team.For(ctx, 100, func(int) error { return nil }),
+				parallel.Tasks(ctx, team, []int{1}, func(*parallel.Task[int]) error { return nil }))
+		})
+	})
+}
+
 // TestPanicOfOp: the caller gets a panic of op, and not a result, nor does it end the program.
 func TestPanicOfOp(t *testing.T) {
 	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {

@@ -187,7 +187,7 @@ func (r *run[T]) conclude(first []T, wrong error) error {
 		}
 		own.Failed, own.Rank = r.tell()
 		over := dsm.Waiting(r.t.c, told)
-		ranks, err := dsm.AllGather(r.ctx, r.t.among, r.t.name, own)
+		ranks, err := dsm.AllGather(r.ctx, r.t.among, r.t.prefix, own)
 		over()
 		all := together(ranks, func(a, _ struct{}) struct{} { return a })
 		more = err == nil && !all.Mixed && all.Failed == 0 && all.More

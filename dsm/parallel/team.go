@@ -36,7 +36,8 @@ type crew struct {
 	threads     int
 	name        string
 	told        string                    // what a rank does that has its part of a loop behind it
-	memory      string                    // begins the names of its memory
+	prefix      string                    // names its reductions, and begins names of its memory
+	memory      string                    // begins those of a group of this size
 	slots       *collections.Padded[slot] // of the ranks, by index
 	victims     []int                     // from whom to take, by index
 	progress    string                    // what a bar is called; "": none is shown
@@ -110,14 +111,16 @@ func Threads(n int) Option { return func(t *crew) { t.threads = min(max(n, 1), m
 // (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. When it
 // fails on one it does on all, but for a context that ends: the others wait for that rank. A second
 // team of the name is another handle of the first, and is closed once more. A team belongs to its
-// job, whatever its name. The names of its memory begin with "parallel/" and its own, and
-// checkpoints leave it out (dsm.Unsaved). Errors are those of dsm.Alloc and dsm.Reduce.
+// job, whatever its name. The names of its memory and its reductions begin with "parallel/"
+// and its own. Checkpoints leave the memory out (dsm.Unsaved). Errors are those of dsm.Alloc and
+// dsm.Reduce.
 func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Team, error) {
 	c, index := dsm.Member(among)
 	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name, patience: minPatience}
 	t.told = fmt.Sprintf("at the end of a loop of team %q", name)
 	// It is the job's own, as the team is: the name does not begin with dsm.Everywhere.
-	t.memory = fmt.Sprintf("parallel/%s/%d", name, t.size)
+	t.prefix = "parallel/" + name
+	t.memory = fmt.Sprintf("%s/%d", t.prefix, t.size)
 	for _, opt := range opts {
 		opt(t)
 	}
@@ -164,7 +167,7 @@ func (t *crew) introduce(ctx context.Context, failed error) (nodes []int, err er
 		})
 	}
 	own.Lost = lost != nil
-	ranks, err := dsm.AllGather(ctx, t.among, t.name, own)
+	ranks, err := dsm.AllGather(ctx, t.among, t.prefix, own)
 	if err = cmp.Or(lost, err); err != nil {
 		return nil, err
 	}
@@ -203,7 +206,7 @@ func (t *crew) own() *slot { return t.slots.At(t.index) }
 
 // meet waits for all ranks.
 func (t *crew) meet(ctx context.Context) error {
-	_, err := dsm.Reduce(ctx, t.among, t.name, struct{}{}, func(a, _ struct{}) struct{} { return a })
+	_, err := dsm.Reduce(ctx, t.among, t.prefix, struct{}{}, func(a, _ struct{}) struct{} { return a })
 	return err
 }
 

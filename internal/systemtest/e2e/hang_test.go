@@ -120,7 +120,7 @@ var hangs = map[string][]string{
 		`ranks 0, 1 wait for each other`,
 	},
 	// the program's line, and not that of the package which waits for it
-	"kits": {`rank 0 waits in reduction "parts" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "counts/flush" \(hang_test.go:\d+\)`},
+	"kits": {`rank 0 waits in reduction "collective/parts" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "collective/counts/flush" \(hang_test.go:\d+\)`},
 	"loop": {
 		`rank 0 waits at barrier "phase" \(hang_test.go:\d+\) for rank 1 of 2, which waits at the end of a loop of team "sweep" \(hang_test.go:\d+\)`,
 		`rank 1 waits at the end of a loop of team "sweep" \(hang_test.go:\d+\) for rank 0 of 2, which waits at barrier "phase"`,

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,7 @@ const noRoot = -1 << 31
 // head says what a rank brings, and has the values themselves if they are few.
 type head struct {
 	root, length int
-	of           uint64 // dsm.TypeHash of the values
+	of           uint64 // dsm.TypeHash of the values; 0: they can't be shared
 	few          [fewBytes]byte
 }
 
@@ -156,13 +157,13 @@ const fewBytes = 32
 // exchange returns, of the slices that the ranks bring, the parts that this rank wants.
 func exchange[T any](ctx context.Context, among dsm.Group, name string, own brought[T], wanted func(from int, part []T) []T) ([][]T, error) {
 	of, unshareable := dsm.TypeHash[T]()
-	if unshareable != nil {
-		return nil, meet(ctx, among, name, unshareable)
-	}
 	mine := head{root: own.root, length: len(own.slice), of: of}
-	copy(mine.few[:], bytesOf(own.slice))
+	if unshareable == nil {
+		copy(mine.few[:], bytesOf(own.slice))
+	}
+	// Also with values that can't be shared: the others may bring some that can, and wait.
 	heads, err := dsm.AllGather(ctx, among, prefix+name, mine)
-	if err != nil {
+	if err = cmp.Or(unshareable, err); err != nil {
 		return nil, err
 	}
 	longest := 0 // of what a rank brings, in bytes

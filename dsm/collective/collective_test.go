@@ -256,6 +256,18 @@ func TestMisuse(t *testing.T) {
 		if _, err := collective.AllGather(ctx, c, "x", []string{"a"}); c.Rank() >= 0 && err == nil {
 			t.Error("strings were exchanged")
 		}
+		// The others come with what can be shared, also those that come after this one.
+		for rank := range c.Size() {
+			var err error
+			if c.Rank() == rank {
+				_, err = collective.AllGather(ctx, c, "x", []string{"a"})
+			} else {
+				_, err = collective.AllGather(ctx, c, "x", []int{1})
+			}
+			if want := map[bool]error{true: dsm.ErrType, false: dsm.ErrMismatch}[c.Rank() == rank]; !errors.Is(err, want) {
+				t.Errorf("rank %d brings strings, and others integers: %v", rank, err)
+			}
+		}
 		if _, err := collective.Exchange(ctx, c, "x", make([][]int, 2+c.Rank()/2)); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("some ranks bring slices for two of three: %v", err)
 		}

@@ -137,6 +137,40 @@ func loss(t *testing.T, ctx context.Context, c *dsm.Cluster, end func()) {
 	again(t, ctx, c)
 }
 
+// TestClaimOfTheDead: a rank that dies while it waits for permits keeps none from those that are
+// left, neither those that are there nor those that are given back.
+func TestClaimOfTheDead(t *testing.T) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		s := newSemaphore(t, ctx, c, "permits", 3)
+		if c.Rank() == 0 {
+			check(t, "Acquire", s.Acquire(ctx, 1), nil)
+		}
+		kittest.Barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			go func() {
+				awaitClaim(t, ctx, s)
+				die()
+			}()
+			t.Errorf("the third permit was acquired: %v", s.Acquire(ctx, 3))
+		}
+		for lost := []int(nil); len(lost) == 0; {
+			lost = kittest.Must[[]int](t)(c.Lost(ctx))
+		}
+		left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
+		meet := func() { check(t, "Barrier", left.Barrier(ctx), nil) }
+		meet()
+		if c.Rank() == 0 {
+			check(t, "Release", s.Release(1), nil)
+		}
+		meet()
+		if c.Rank() == 1 {
+			check(t, "Acquire", s.Acquire(ctx, 3), nil)
+			check(t, "Release", s.Release(3), nil)
+		}
+		meet()
+	}, "--survive")
+}
+
 // again has those that are left use new ones of the same names.
 func again(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))

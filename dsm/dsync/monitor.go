@@ -310,6 +310,18 @@ func (m *monitor[A, O]) deaths() error {
 	return nil
 }
 
+// isLost reports whether the rank with that index is known to be lost. This one is not.
+func (m *monitor[A, O]) isLost(index int) bool {
+	if index == m.index {
+		return false
+	}
+	if left, ok := m.among.(*dsm.Survivors); ok {
+		index = left.Ranks()[index]
+	}
+	lost, _ := m.c.Lost(context.Background()) // with an error nobody can go on anyway
+	return slices.Contains(lost, index)
+}
+
 // next waits for what w has next, or for the end of ctx.
 func (m *monitor[A, O]) next(ctx context.Context, w chan error) (has bool, err error) {
 	if m.what != "" {

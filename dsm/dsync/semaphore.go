@@ -18,7 +18,8 @@ import (
 //
 // Permits belong to nobody in particular: any rank may release what another has acquired. So those
 // of a program that has died stay away, and who waits for them gets dsm.ErrNodeLost or
-// dsm.ErrOwnerDied, as the package comment says. What is left can be acquired.
+// dsm.ErrOwnerDied, as the package comment says. What is left can be acquired, and so can what a
+// rank had waited for that is lost.
 type Semaphore struct {
 	m    *monitor[permits, claim]
 	size int64
@@ -149,6 +150,9 @@ func (s *Semaphore) check(n int64) error {
 // take takes permits, inside, if they are there and nobody waits.
 func (s *Semaphore) take(n int64) bool {
 	all := s.m.all()
+	if s.first() >= 0 {
+		s.grant() // to those behind a rank that is lost meanwhile
+	}
 	if s.first() >= 0 || all.Size-all.Held < n {
 		return false
 	}
@@ -161,10 +165,17 @@ func (s *Semaphore) grant() {
 	all := s.m.all()
 	for {
 		first := s.first()
-		if first < 0 || all.Size-all.Held < s.m.places[first].own.Wants {
+		if first < 0 {
 			return
 		}
 		own := &s.m.places[first].own
+		if s.m.isLost(first) {
+			*own = claim{}
+			continue
+		}
+		if all.Size-all.Held < own.Wants {
+			return
+		}
 		all.Held += own.Wants
 		*own = claim{}
 		s.m.wake(first)

@@ -60,6 +60,12 @@ func TestErrorsAreInTheCallersWords(t *testing.T) {
 				func(name string) error { return second(collections.NewMap[*int, int](ctx, c, name, 1)) }},
 			{"values", `NewMap "values": the type cannot be shared: string: it is a string`, dsm.ErrType, first(newQueue),
 				func(name string) error { return second(collections.NewMap[int, string](ctx, c, name, 1)) }},
+			{"no entries", `NewMap "no entries": it does not fit: it is to be for 0 entries`, dsm.ErrNoSpace, first(newQueue),
+				func(name string) error { return second(collections.NewMap[int, int](ctx, c, name, 0)) }},
+			{"no items", `NewQueue "no items": it does not fit: it is to be for 0 items of 8 bytes`, dsm.ErrNoSpace, first(newMap),
+				func(name string) error { return second(collections.NewQueue[int](ctx, c, name, 0)) }},
+			{"large items", `NewQueue "large items": it does not fit: an item takes 65536 bytes, at most `, dsm.ErrNoSpace, first(newMap),
+				func(name string) error { return second(collections.NewQueue[[1 << 16]byte](ctx, c, name, 1)) }},
 			{"items", `NewQueue "items": the type cannot be shared: *int: it is a pointer`, dsm.ErrType, first(newMap),
 				func(name string) error { return second(collections.NewQueue[*int](ctx, c, name, 1)) }},
 		} {

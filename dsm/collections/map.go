@@ -197,7 +197,7 @@ func (m *Map[K, V]) size(pageBytes, planned int) error {
 			dsm.ErrNoSpace, words*wordBytes, room/least*wordBytes)
 	}
 	if planned < 1 {
-		return fmt.Errorf("%w: %d entries", dsm.ErrNoSpace, planned)
+		return fmt.Errorf("%w: it is to be for %d entries; 1 is the least", dsm.ErrNoSpace, planned)
 	}
 	n, b := lastRoom*float64(planned), float64(room/words)
 	m.lastDepth = min(1+int(max(math.Ceil(math.Log2(3.92/b*math.Pow(n, 1+1/b))), 0)), mostDepth)

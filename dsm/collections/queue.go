@@ -122,8 +122,13 @@ func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOpti
 		return err
 	}
 	most := (q.pageWords - 1) / max(q.itemWords, 1)
-	if capacity < 1 || most == 0 || (capacity-1)/most > math.MaxInt/q.c.PageBytes()/len(q.lanes)-leastPages {
-		return fmt.Errorf("%w: a queue for %d items of %d bytes", dsm.ErrNoSpace, capacity, q.itemWords*wordBytes)
+	switch {
+	case most == 0:
+		return fmt.Errorf("%w: an item takes %d bytes, at most %d are allowed; put an index of what is large",
+			dsm.ErrNoSpace, q.itemWords*wordBytes, (q.pageWords-1)*wordBytes)
+	case capacity < 1 || (capacity-1)/most > math.MaxInt/q.c.PageBytes()/len(q.lanes)-leastPages:
+		return fmt.Errorf("%w: it is to be for %d items of %d bytes of each rank; 1 is the least, and all have to fit into memory",
+			dsm.ErrNoSpace, capacity, q.itemWords*wordBytes)
 	}
 	q.pages = max(leastPages, (capacity-1)/most+2)
 	q.items = (capacity + q.pages - 2) / (q.pages - 1)

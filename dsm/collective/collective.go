@@ -172,7 +172,7 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 		case h.root != heads[0].root:
 			return nil, fmt.Errorf("%w: the root is %d for rank 0, and %d for rank %d", dsm.ErrMismatch, heads[0].root, h.root, from)
 		case h.root != noRoot && (h.root < 0 || h.root >= len(heads)):
-			return nil, fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, h.root, len(heads))
+			return nil, fmt.Errorf("%w: the root is %d, and there are ranks 0 to %d", dsm.ErrNoSpace, h.root, len(heads)-1)
 		case h.of != heads[0].of:
 			return nil, fmt.Errorf("%w: ranks 0 and %d bring values of different types", dsm.ErrMismatch, from)
 		}

@@ -53,7 +53,7 @@ func NewSemaphore(ctx context.Context, among dsm.Group, name string, n int64) (*
 
 func (s *Semaphore) open(ctx context.Context, among dsm.Group, name string) (err error) {
 	if s.size < 0 {
-		return fmt.Errorf("%w: %d permits", dsm.ErrNoSpace, s.size)
+		return fmt.Errorf("%w: it is to have %d permits; 0 is the least", dsm.ErrNoSpace, s.size)
 	}
 	if s.m, err = newMonitor[permits, claim](ctx, among, "semaphore", name); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (s *Semaphore) Release(n int64) error {
 
 func (s *Semaphore) check(n int64) error {
 	if n < 0 || n > s.size {
-		return fmt.Errorf("%w: %d permits of %d", dsm.ErrNoSpace, n, s.size)
+		return fmt.Errorf("%w: %d permits are wanted, and it has %d in all", dsm.ErrNoSpace, n, s.size)
 	}
 	return nil
 }

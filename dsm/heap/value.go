@@ -118,7 +118,7 @@ func allocate[T any](h *Heap, n int) (addr uintptr, err error) {
 	case known != nil:
 		err = known.(error)
 	case n < 0:
-		err = fmt.Errorf("%w: %d values", dsm.ErrNoSpace, n)
+		err = fmt.Errorf("%w: the number of values is %d", dsm.ErrNoSpace, n)
 	case n == 0:
 		return 0, nil
 	case high > 0 || bytes > uint64(h.total)*uint64(h.blockBytes):

@@ -73,9 +73,10 @@ func (x *Combiner[K, V]) add(s *stripe[K, V], k K, v V) int {
 
 // Flush returns when the map has all that was added by calls of Add that have returned. Each key
 // is changed at one moment, and keys at different ones. If it returns an error, or merge panics,
-// what the map has not got is kept for the next Flush. A key for which there is no room, or whose
-// page is lost, keeps no others back, and of many such keys it returns the error of one. If the
-// program dies, what is kept is lost.
+// what the map has not got is kept for the next Flush (of a key that was added meanwhile only that,
+// if merge panics with both). A key for which there is no room, or whose page is lost, keeps no
+// others back, and of many such keys it returns the error of one. If the program dies, what is kept
+// is lost.
 func (x *Combiner[K, V]) Flush(ctx context.Context) error {
 	// Ranks begin at different pages.
 	first := stripes * x.m.c.Rank() / max(x.m.c.Size(), 1)
@@ -99,12 +100,22 @@ func (x *Combiner[K, V]) flush(ctx context.Context, s *stripe[K, V]) error {
 	s.out.Lock()
 	defer s.out.Unlock()
 	todo := x.m.entriesOf(s.take())
+	defer func() { x.keep(s, todo) }()
+	return x.m.merge(ctx, &todo, x.merge)
+}
+
+// keep puts back what the map has not got. Where merge panics, with what was added meanwhile, that
+// stays, and the others are kept nevertheless.
+func (x *Combiner[K, V]) keep(s *stripe[K, V], todo []entry[K, V]) {
+	next := 0
 	defer func() {
-		for _, e := range todo {
-			x.add(s, e.k, e.v)
+		if next < len(todo) {
+			x.keep(s, todo[next+1:])
 		}
 	}()
-	return x.m.merge(ctx, &todo, x.merge)
+	for ; next < len(todo); next++ {
+		x.add(s, todo[next].k, todo[next].v)
+	}
 }
 
 func (s *stripe[K, V]) take() map[K]V {

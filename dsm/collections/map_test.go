@@ -300,6 +300,57 @@ func TestCombinerBadKeys(t *testing.T) {
 	})
 }
 
+// TestMergePanicsAgain: merge panics in a Flush, and again when what the map has not got goes back
+// to the Combiner, where the same key was added meanwhile. The other keys are kept.
+func TestMergePanicsAgain(t *testing.T) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const keys = 5000 // so that a stripe has some tens
+		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "m", keys))
+		var x *collections.Combiner[int, int]
+		const bad = 1000
+		merged, panics := false, 0
+		x = m.Combine(func(a, b int) int {
+			if a+b < bad {
+				return a + b
+			}
+			if !merged { // in Flush; nobody else adds the key
+				merged = true
+				if err := x.Add(ctx, 0, bad); err != nil {
+					t.Error(err)
+				}
+			}
+			panics++
+			panic("too many")
+		})
+		for k := range keys {
+			if err := errors.Join(m.Store(ctx, k, 1), x.Add(ctx, k, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.Store(ctx, 0, bad); err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() { _ = recover() }()
+			t.Errorf("Flush returned %v", x.Flush(ctx))
+		}()
+		if panics != 2 {
+			t.Errorf("merge has panicked %d times, not 2", panics)
+		}
+		if err := m.Store(ctx, 0, -bad); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for k := 1; k < keys; k++ {
+			if v, _, err := m.Load(ctx, k); v != 2 || err != nil {
+				t.Fatalf("key %d has %d, %v", k, v, err)
+			}
+		}
+	})
+}
+
 // TestFlushGoesOn: what the map has not got, as merge has panicked or the context has ended, it
 // gets with the next Flush; and many keys that fail for one reason are one error.
 func TestFlushGoesOn(t *testing.T) {

@@ -337,7 +337,11 @@ func (r *room) lookedInVain(now time.Duration) bool {
 	for _, e := range r.drive.intake.extents.Largest(mostLargest) {
 		largest = append(largest, fmt.Sprintf("%s: %d pages", plainName(e.Name), e.End-e.First))
 	}
-	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); give it a directory for them (--spill), start nodes with more memory, or free what is not needed",
+	remedy := "give it a directory for them (--spill)"
+	if r.noSpill != nil {
+		remedy = "give it a directory with more room (--spill)"
+	}
+	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); "+remedy+", start nodes with more memory, or free what is not needed",
 		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most), zap.Strings("largest_allocations", largest))
 	return false
 }

@@ -135,6 +135,23 @@ func startSpilling(t *testing.T, pages int) (c *tight, a *prog, first pagetable.
 	return c, a, first
 }
 
+// TestNoRoomInSpillFile: the disk of the spill file is full. The node goes on with more pages than
+// it has room for, and says to give it a directory with more room.
+func TestNoRoomInSpillFile(t *testing.T) {
+	t.Parallel()
+	const pages = 2 * leastRoom
+	c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, spill: true}, 0)
+	c.members[0].inReactor(func() { c.members[0].node.room.noSpill = unix.ENOSPC })
+	a := c.members[0].join()
+	first := share("x", pages, a)
+	a.number(first, pages)
+	a.wantNumbers(first, pages)
+	if said := c.logs[0].FilterMessageSnippet("give it a directory with more room (--spill)").Len(); c.warnings(0) != 1 || said != 1 {
+		t.Errorf("the node has said so %d times, and %d times what to do", c.warnings(0), said)
+	}
+	c.quiet()
+}
+
 // TestRoomIsLookedAt: the tests of little memory see it when a node is wrong about which pages are
 // in memory, also where others are in the spill file.
 func TestRoomIsLookedAt(t *testing.T) {

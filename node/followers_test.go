@@ -13,12 +13,24 @@ import (
 // onReactor has a function called on a reactor of a node, and waits until it was.
 func (c *parted) onReactor(node, reactor int, f func(*Node)) {
 	c.Helper()
-	o, done := c.members[node].node.partition.all[reactor], make(chan struct{})
-	o.news.tell(func() { f(o); close(done) })
+	o := c.members[node].node.partition.all[reactor]
+	callOn(c, o, func() { f(o) })
+}
+
+// inReactor has a function called on the reactor of a node that has one, and waits until it was.
+func (m *member) inReactor(f func()) {
+	m.Helper()
+	callOn(m, m.node, f)
+}
+
+func callOn(t testing.TB, reactor *Node, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	reactor.news.tell(func() { f(); close(done) })
 	select {
 	case <-done:
 	case <-time.After(patience):
-		c.Fatal("the reactor does not do what it is told")
+		t.Fatal("the reactor does not do what it is told")
 	}
 }
 

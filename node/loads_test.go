@@ -63,16 +63,15 @@ func TestWriteAfterReadOfSpilled(t *testing.T) {
 	a, b, d := c.members[0].join(), c.members[1].join(), c.members[2].join()
 	first := share("x", pages, a, b, d)
 	a.number(first, pages)
-	home, inFile, known := c.members[0].node, []pagetable.Page{}, make(chan struct{})
-	home.news.tell(func() {
-		defer close(known)
+	home, inFile := c.members[0].node, []pagetable.Page{}
+	c.members[0].inReactor(func() {
 		for p := first; p < first+pages; p++ {
 			if len(inFile) < some && home.drive.engine.Home(protocol.PageObject(uint64(p))) == 0 && backing.InFile(home.drive.exec.store, p) {
 				inFile = append(inFile, p)
 			}
 		}
 	})
-	if <-known; len(inFile) < some {
+	if len(inFile) < some {
 		t.Fatalf("%d pages are in the spill file of their home", len(inFile))
 	}
 	for _, p := range inFile { // so the owner has them for reading only
@@ -169,13 +168,6 @@ func startLate(t *testing.T) *late {
 		return found
 	})
 	return c
-}
-
-// inReactor calls a function on the reactor of a node.
-func (m *member) inReactor(f func()) {
-	done := make(chan struct{})
-	m.node.news.tell(func() { f(); close(done) })
-	<-done
 }
 
 // waits is whether effects of the first node wait for the page.

@@ -18,8 +18,8 @@ import (
 //
 // Permits belong to nobody in particular: any rank may release what another has acquired. So those
 // of a program that has died stay away, and who waits for them gets dsm.ErrNodeLost or
-// dsm.ErrOwnerDied, as the package comment says. What is left can be acquired, and so can what a
-// rank had waited for that is lost.
+// dsm.ErrOwnerDied, as the package comment says. The others can be acquired, also those that
+// a lost rank was waiting for.
 type Semaphore struct {
 	m    *monitor[permits, claim]
 	size int64
@@ -150,9 +150,7 @@ func (s *Semaphore) check(n int64) error {
 // take takes permits, inside, if they are there and nobody waits.
 func (s *Semaphore) take(n int64) bool {
 	all := s.m.all()
-	if s.first() >= 0 {
-		s.grant() // to those behind a rank that is lost meanwhile
-	}
+	s.grant() // to those behind a rank that is lost meanwhile
 	if s.first() >= 0 || all.Size-all.Held < n {
 		return false
 	}

@@ -73,10 +73,10 @@ func (x *Combiner[K, V]) add(s *stripe[K, V], k K, v V) int {
 
 // Flush returns when the map has all that was added by calls of Add that have returned. Each key
 // is changed at one moment, and keys at different ones. If it returns an error, or merge panics,
-// what the map has not got is kept for the next Flush (of a key that was added meanwhile only that,
-// if merge panics with both). A key for which there is no room, or whose page is lost, keeps no
-// others back, and of many such keys it returns the error of one. If the program dies, what is kept
-// is lost.
+// what the map has not got is kept for the next Flush. If merge panics for a key that was added
+// again meanwhile, only what was added last is kept. A key for which there is no room, or whose
+// page is lost, keeps no others back, and of many such keys it returns the error of one. If the
+// program dies, what is kept is lost.
 func (x *Combiner[K, V]) Flush(ctx context.Context) error {
 	// Ranks begin at different pages.
 	first := stripes * x.m.c.Rank() / max(x.m.c.Size(), 1)
@@ -104,8 +104,8 @@ func (x *Combiner[K, V]) flush(ctx context.Context, s *stripe[K, V]) error {
 	return x.m.merge(ctx, &todo, x.merge)
 }
 
-// keep puts back what the map has not got. Where merge panics, with what was added meanwhile, that
-// stays, and the others are kept nevertheless.
+// keep puts back what the map has not got. A key for which merge panics keeps what was added
+// meanwhile, and the others are put back nevertheless.
 func (x *Combiner[K, V]) keep(s *stripe[K, V], todo []entry[K, V]) {
 	next := 0
 	defer func() {

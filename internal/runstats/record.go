@@ -96,8 +96,9 @@ type Item struct {
 	Of uint64 `json:"of,omitempty"`
 }
 
-// FalselyShared reports whether others have taken pages of an allocation often, for all that is
-// waited for. A few are taken of others, too: a node that asks ahead asks for a page too many.
+// FalselyShared reports whether other nodes took pages of an allocation, while they were in use,
+// more than once for every four waits. Without false sharing a few are taken, too: a node that asks
+// ahead asks for some that it does not need.
 func (x *Item) FalselyShared() bool { return 4*x.Taken > x.Count }
 
 // Encode returns the record as one line of at most MaxBytes. Of what there is too much the least is
